@@ -7,7 +7,7 @@ use url::Url;
 
 #[derive(Clone, Debug, PartialEq, Eq, Args)]
 pub struct AddArguments {
-    /// A server of the MCP registry (`io.github.user/server`, optionally with `@VERSION`), the path
+    /// A name in the MCP registry (`io.github.user/server`, optionally with `@VERSION`), the path
     /// or URL of a `server.json`, or the URL of a server
     #[arg(value_name = "NAME|FILE|URL")]
     pub from: String,
@@ -25,16 +25,15 @@ pub struct AddArguments {
     #[arg(long)]
     pub name: Option<String>,
 
-    /// Value of a variable, header or argument that the file asks for; the gateway expands `${VAR}`
-    /// in it when it reads the configuration
+    /// Value of a variable, header or argument that the file asks for; can contain `${VAR}`
     #[arg(long = "set", value_name = "NAME=VALUE")]
     pub settings: Vec<Setting>,
 
-    /// Which of several packages to use: npm, pypi, oci, nuget or remote
+    /// Package to use: npm, pypi, oci, nuget or remote
     #[arg(long, value_parser = ["npm", "pypi", "oci", "nuget", "remote"])]
     pub kind: Option<String>,
 
-    /// Print what would be written, and write nothing
+    /// Only print what would be written
     #[arg(long)]
     pub dry_run: bool,
 }

@@ -12,9 +12,8 @@ pub struct AuthArguments {
 pub enum AuthVerb {
     /// Sign the gateway in to a server
     ///
-    /// Prints the page to open and waits until the sign-in is complete. On a machine without a
-    /// browser, open the page elsewhere and paste the address that the browser is redirected to at
-    /// the end.
+    /// Prints the page to open and waits. Without a browser on this machine, open the page
+    /// elsewhere and paste the address that the browser ends at.
     Login(LoginArguments),
 
     /// Show where the gateway is signed in, and which servers need a login
@@ -27,7 +26,7 @@ pub enum AuthVerb {
     /// Renew the token for a server now
     Refresh {
         name: String,
-        /// The user whose token it is (`credentials = "user"`), by API key name
+        /// User whose token it is, by API key name
         #[arg(long, value_name = "NAME")]
         principal: Option<String>,
     },
@@ -35,7 +34,7 @@ pub enum AuthVerb {
     /// Delete and revoke the token for a server
     Logout {
         name: String,
-        /// The user whose token it is, by API key name
+        /// User whose token it is, by API key name
         #[arg(long, value_name = "NAME")]
         principal: Option<String>,
     },
@@ -45,7 +44,7 @@ pub enum AuthVerb {
 pub struct LoginArguments {
     pub name: String,
 
-    /// Sign in this user (`credentials = "user"`), by API key name
+    /// User to sign in (`credentials = "user"`), by API key name
     #[arg(long, value_name = "NAME")]
     pub principal: Option<String>,
 

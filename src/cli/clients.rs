@@ -17,7 +17,7 @@ pub struct ClientsArguments {
 pub enum ClientsVerb {
     /// Add the gateway to a client's configuration file
     ///
-    /// Keeps the rest of the file, including comments, and a backup beside it.
+    /// Keeps comments, and a backup beside the file.
     Connect(ClientArguments),
 
     /// Remove the gateway from a client's configuration file
@@ -25,8 +25,7 @@ pub enum ClientsVerb {
 
     /// Add a client's servers to the gateway's configuration
     ///
-    /// Skips servers whose name is taken. A running gateway starts the new ones immediately. The
-    /// client keeps its own entries until you remove them.
+    /// Skips servers whose name is taken. The client keeps its own entries.
     Import(ClientArguments),
 }
 
@@ -35,7 +34,7 @@ pub struct ClientArguments {
     /// Name as listed by `mcpvisor clients`
     pub client: String,
 
-    /// Print what would be written, and write nothing
+    /// Only print what would be written
     #[arg(long)]
     pub dry_run: bool,
 }

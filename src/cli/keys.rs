@@ -25,10 +25,9 @@ pub enum KeysVerb {
         json: bool,
     },
 
-    /// Create a key and print it once; the configuration stores only its hash
+    /// Create a key and print it once
     ///
-    /// Once there is a key, clients without one are refused. A running gateway applies it
-    /// immediately, unless `gateway.watch` is off.
+    /// Once there is a key, clients without one are refused.
     Add {
         #[command(flatten)]
         made: MadeKeyArguments,

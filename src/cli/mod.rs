@@ -73,28 +73,24 @@ impl Arguments {
 pub enum Command {
     /// Run the gateway (the default)
     ///
-    /// Applies changes of the configuration file, also on SIGHUP. Stops on Ctrl-C, on SIGTERM and
-    /// when its terminal closes, after the calls in flight.
+    /// Stops on Ctrl-C, on SIGTERM and when its terminal closes, after the calls in flight.
     Serve,
 
     /// Serve one client over stdin and stdout
     ///
-    /// Runs a gateway of its own with the configured servers and without a listener; several can
-    /// run in parallel, also beside a gateway that serves HTTP. With --connect it starts no servers
-    /// and relays to a running gateway.
+    /// Runs a gateway of its own without a listener; several can run in parallel. With --connect it
+    /// starts no servers and relays to a running gateway.
     Stdio(StdioArguments),
 
     /// Validate the configuration and show what would run
     ///
-    /// Exits with 0 if the gateway would start; otherwise lists the errors and their place in the
-    /// file. Starts nothing.
+    /// Exits with 0 if the gateway would start. Starts nothing.
     Check,
 
-    /// Find problems with the configuration, files, port, programs, URLs, limits and the running
-    /// gateway
+    /// Find problems with the configuration, machine, servers and running gateway
     ///
-    /// Each finding includes what to do. Runs well-known programs with --version and sends each URL
-    /// one request, all in parallel. Exits with 1 if there is an error.
+    /// Runs well-known programs with --version and sends each URL one request. Exits with 1 if
+    /// there is an error.
     Doctor(DoctorArguments),
 
     /// Show what would change if FILE replaced the configuration
@@ -104,13 +100,12 @@ pub enum Command {
 
     /// Replace the configuration with FILE, and wait until it is active
     ///
-    /// Validates the file first and keeps the previous content. If a running gateway refuses it,
-    /// the previous content is restored.
+    /// Keeps the previous content, and restores it if a running gateway refuses the new one.
     Apply(ApplyArguments),
 
     /// Undo the last `apply`
     ///
-    /// A second rollback redoes it. The last five versions are kept beside the configuration.
+    /// A second rollback redoes it. The last five versions are kept.
     Rollback(RollbackArguments),
 
     /// Print the default configuration, its JSON Schema or its reference, or migrate a file
@@ -121,19 +116,18 @@ pub enum Command {
 
     /// Show the servers and sessions of the running gateway
     ///
-    /// Connects to the gateway with the same configuration through its data directory, or without a
-    /// configuration, to the only running gateway.
+    /// Finds the gateway by its configuration; without one, the only running gateway.
     Status(StatusArguments),
 
     /// List, stop, start, restart, kill or trip the servers of the running gateway, or show their
     /// logs
     ///
-    /// Lists them by default. Finds the gateway as `status` does.
+    /// Lists them by default.
     Servers(ServersArguments),
 
     /// List the tools of the running gateway, show one or call one
     ///
-    /// Finds the gateway as `status` does, and needs no key.
+    /// Needs no key.
     Tools(ToolsArguments),
 
     /// List the MCP clients of this machine, connect them to the gateway, or import their servers
@@ -143,12 +137,12 @@ pub enum Command {
 
     /// List, create, replace or remove the API keys of clients
     ///
-    /// Lists them by default. The configuration stores their hashes.
+    /// Lists them by default.
     Keys(KeysArguments),
 
     /// List what is pinned of servers, show what changed, or approve it
     ///
-    /// Lists them by default. Finds the gateway as `status` does.
+    /// Lists them by default.
     Pins(PinsArguments),
 
     /// Test the policies of the configuration
@@ -162,28 +156,28 @@ pub enum Command {
 
     /// Show the token of the HTTP API
     ///
-    /// Finds the gateway as `status` does. Creates the token if there is none.
+    /// Creates the token if there is none.
     Token(TokenArguments),
 
     /// Open the dashboard in a browser
     ///
-    /// Prints a link that works once, for ten minutes. Finds the gateway as `status` does.
+    /// Prints a link that works once, for ten minutes.
     Ui(UiArguments),
 
     /// Show the last calls through the running gateway
     ///
-    /// One line per call, the newest last. Finds the gateway as `status` does.
+    /// One line per call, the newest last.
     History(HistoryArguments),
 
     /// Show the last lines of the running gateway's own log
     ///
-    /// `servers logs NAME` shows a server's output. Finds the gateway as `status` does.
+    /// `servers logs NAME` shows a server's output.
     Logs(GatewayLogArguments),
 
     /// Collect diagnostics for a bug report in one file, without secrets
     ///
-    /// It contains versions, the masked configuration, the findings of `doctor`, and the status,
-    /// crash reports and last log lines of the running gateway. Review it before you send it.
+    /// It contains the masked configuration, the findings of `doctor`, and the status, crash
+    /// reports and last log lines of the running gateway. Review it before you send it.
     SupportBundle(BundleArguments),
 
     /// Print shell completions
@@ -195,8 +189,6 @@ pub enum Command {
     Man(ManArguments),
 
     /// Run the built-in example server over stdin and stdout
-    ///
-    /// It has a few tools, resources and prompts for trying out a client or gateway.
     ExampleServer,
 }
 

@@ -12,10 +12,9 @@ pub struct PolicyArguments {
 
 #[derive(Clone, Debug, PartialEq, Eq, Subcommand)]
 pub enum PolicyVerb {
-    /// Check the policies of the configuration against test cases, and show which policy decides
-    /// each
+    /// Check the policies against test cases, and show which policy decides each
     ///
-    /// Exits with 1 if a decision differs from the file. Starts nothing and contacts no gateway.
+    /// Exits with 1 if a decision differs from the file.
     Test {
         /// Test cases in TOML; see docs/policy.md
         file: PathBuf,

@@ -14,7 +14,7 @@ pub struct HistoryArguments {
     #[arg(long)]
     pub method: Option<String>,
 
-    /// Only calls with this outcome, such as ok, tool_error, timeout or server_lost
+    /// Only calls with this outcome, such as ok or timeout
     #[arg(long)]
     pub outcome: Option<String>,
 
@@ -53,7 +53,7 @@ pub struct ShownRecords {
     #[arg(long)]
     pub text: Option<String>,
 
-    /// Only records since a time, such as 2026-11-23T08:00:00Z, or for a duration, such as 10m
+    /// Only records since a time (2026-11-23T08:00:00Z), or of a duration (10m)
     #[arg(long, value_name = "TIME", value_parser = moment)]
     pub since: Option<Moment>,
 

@@ -22,44 +22,37 @@ pub enum ServersVerb {
 
     /// Restart a server now
     ///
-    /// Calls of a healthy server end. A server that waits for its next attempt is tried
-    /// immediately.
+    /// Ends the calls of a healthy server, and tries a waiting one immediately.
     Restart { name: String },
 
     /// Stop a server until it is started
     ///
-    /// Its tools stay listed and its calls fail. It stays stopped until its part of the
-    /// configuration changes or the gateway restarts.
+    /// Its tools stay listed and its calls fail. It also starts when its configuration changes or
+    /// the gateway restarts.
     Stop { name: String },
 
     /// Start a stopped, waiting or idle server now
     Start { name: String },
 
     /// Kill a server's process to test its restart
-    ///
-    /// As after a crash, its calls fail, a report is written, and it is restarted.
     Kill { name: String },
 
     /// Refuse calls of a server or of one of its tools until `reset`
     ///
-    /// Opens the breaker. The server keeps running and its tools stay listed. TOOL is the name that
-    /// the server gives it.
+    /// Opens the breaker; the server keeps running. TOOL is the server's name for it.
     Trip { name: String, tool: Option<String> },
 
     /// Print the headers that a server receives, with masked values
     ///
-    /// Configured headers, forwarded client headers, and whether a token is sent. Reads only the
-    /// configuration.
+    /// Reads only the configuration.
     Headers { name: String },
 
     /// Close the breakers of a server and all its tools, or of one tool
-    ///
-    /// Also closes breakers that opened automatically.
     Reset { name: String, tool: Option<String> },
 
     /// List the crash reports of one or all servers, and show the last one
     ///
-    /// The gateway writes them as JSON files to `crashes` in its data directory.
+    /// They are in `crashes` in the data directory.
     Crashes {
         name: Option<String>,
         /// Print JSON

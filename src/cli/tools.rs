@@ -21,9 +21,8 @@ pub enum ToolsVerb {
 
     /// Call a tool and print the text of its result
     ///
-    /// On a terminal it shows progress and asks the server's questions; elsewhere the server is
-    /// informed that questions are not supported. Ctrl-C cancels the call. Exits with 1 if the tool
-    /// fails.
+    /// On a terminal it shows progress and asks the server's questions. Ctrl-C cancels the call.
+    /// Exits with 1 if the tool fails.
     Call(CallArguments),
 }
 
@@ -33,7 +32,7 @@ pub struct ListArguments {
     #[arg(long, value_name = "NAME")]
     pub server: Option<String>,
 
-    /// As seen by clients of this view, or with `server/NAME` of one server
+    /// As seen in this view, or with `server/NAME` of one server
     #[arg(long, value_name = "NAME", value_parser = view)]
     pub view: Option<ViewId>,
 
@@ -47,7 +46,7 @@ pub struct ShowArguments {
     /// Name as listed by `mcpvisor tools ls`
     pub name: String,
 
-    /// As seen by clients of this view, or with `server/NAME` of one server
+    /// As seen in this view, or with `server/NAME` of one server
     #[arg(long, value_name = "NAME", value_parser = view)]
     pub view: Option<ViewId>,
 
@@ -69,7 +68,7 @@ pub struct CallArguments {
     #[arg(long, value_name = "JSON", conflicts_with = "arguments")]
     pub args: Option<String>,
 
-    /// As a client of this view, or with `server/NAME` of one server
+    /// In this view, or with `server/NAME` at one server
     #[arg(long, value_name = "NAME", value_parser = view)]
     pub view: Option<ViewId>,
 

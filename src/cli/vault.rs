@@ -15,8 +15,7 @@ pub enum VaultVerb {
     /// Re-encrypt all stored tokens with a new key; the gateway can keep running
     ///
     /// A key in a file is replaced by a new one. Replace a key from the environment or a command
-    /// first, and name the old one here. After an interruption everything stays readable; run it
-    /// again to complete it.
+    /// first, and name the old one here. After an interruption, run it again.
     Rotate {
         /// The old key, in base64, if you have already replaced it
         #[arg(long, value_name = "FILE")]

@@ -7,9 +7,9 @@ use crate::transport::PASSED_VARIABLES;
 const HEAD: &str = "\
 # Configuration
 
-This page lists every key of `config.toml`. The last column has the default, then the possible values; an
-example in parentheses replaces a missing default. A change applies while the gateway runs, unless the
-key is marked (restart); (reconnects) marks keys whose change reconnects the server.
+Every key of `config.toml`. The last column has the default, then the possible values; an example in
+parentheses replaces a missing default. A change applies while the gateway runs, unless the key is marked
+(restart); (reconnects) marks keys whose change reconnects the server.
 
 - `mcpvisor check` validates a file. `mcpvisor config default` prints the default file with these
   explanations, `mcpvisor config schema` a [JSON Schema](config.schema.json), which editors such as Even
@@ -20,16 +20,14 @@ key is marked (restart); (reconnects) marks keys whose change reconnects the ser
   as `\"16MiB\"` or a number of bytes. Relative paths start at the directory of the file.
 - URLs for sign-ins and tokens start with `https://`, or `http://` on this machine.
 - `include = [\".vscode/mcp.json\"]`, before all tables, adds the servers of [JSON files](sources.md).
-- `version = 1`, before all tables, is the only version of the file format so far. `mcpvisor config
-  migrate` updates a file to the newest version.
+- `version = 1`, before all tables, is the only file version so far. `mcpvisor config migrate` updates a
+  file to the newest.
 ";
 
 const ENVIRONMENT: &str = "\
-A server with a `command` gets the variables of its `env` and, so that it receives no secret by accident,
-only these variables of the gateway's environment. `inherit_env` passes more: `[\"AWS_*\"]`, or `true` for
-all. Globs never match `SSH_AUTH_SOCK`, `DBUS_SESSION_BUS_ADDRESS` or names that end in `_PROXY`, which
-lead to the SSH agent and keyring or can hold a password; list them by their full names. Passed by
-default:
+A server with a `command` gets the variables of its `env` and only these variables of the gateway's
+environment. `inherit_env` passes more: `[\"AWS_*\"]`, or `true` for all. Globs never match `SSH_AUTH_SOCK`,
+`DBUS_SESSION_BUS_ADDRESS` or names that end in `_PROXY`; list them by their full names. Passed by default:
 
 ";
 
@@ -63,7 +61,7 @@ fn table(text: &mut String, name: &str, table_of_keys: &KeyTable) {
         text.push_str(&format!("Overrides keys of [{shared}].\n"));
         return;
     }
-    text.push_str(&format!("{}\n\n", table_of_keys.about));
+    text.push_str(&format!("{}\n\n", linked(&table_of_keys.about)));
     text.push_str("| Key | Meaning | Default: values |\n| --- | --- | --- |\n");
     let (tables, keys): (Vec<&Key>, Vec<&Key>) = table_of_keys
         .keys
@@ -82,7 +80,7 @@ fn table(text: &mut String, name: &str, table_of_keys: &KeyTable) {
 fn row(key: &Key) -> String {
     let default = match (&key.default, key.example) {
         (Some(default), _) => format!("`{default}`"),
-        (None, Some(example)) => format!("none (`{example}`)"),
+        (None, Some(example)) => format!("(`{example}`)"),
         (None, None) => "none".to_owned(),
     };
     let change = match key.marks.first() {
@@ -96,8 +94,21 @@ fn row(key: &Key) -> String {
     } else {
         format!("{default}: {values}")
     };
-    let [sentence, value] = [&key.sentence, &value].map(|cell| cell.replace('|', "\\|"));
+    let [sentence, value] = [&linked(&key.sentence), &value].map(|cell| cell.replace('|', "\\|"));
     format!("| `{}` | {sentence}{change} | {value} |\n", key.name)
+}
+
+/// Makes links of the pages that a text names: `docs/auth.md`.
+fn linked(text: &str) -> String {
+    let mut parts = text.split("docs/");
+    let mut linked = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        match part.split_once(".md") {
+            Some((page, rest)) => linked.push_str(&format!("[{page}]({page}.md){rest}")),
+            None => linked.push_str(&format!("docs/{part}")),
+        }
+    }
+    linked
 }
 
 /// The possible values, without words that their spelling, the example or the head of the page
@@ -114,6 +125,8 @@ fn plain_values(must_be: &str) -> String {
         "a URL with `https://`, or ",
         "the URL of an HTTP proxy",
         "a `file://` URI",
+        "a glob over tool names",
+        "a rate such as ",
     ];
     let values = must_be.strip_prefix("an array of strings, each ");
     let values = values.unwrap_or(must_be);

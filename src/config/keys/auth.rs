@@ -36,14 +36,11 @@ keys! {
     /// How clients authenticate. By default they do not.
     AuthTable for AuthSettings, check {
         /// API keys, one table `[auth.keys.NAME]` each: `hash`, and optionally `expires`, `scopes`
-        /// and `limits`, which override the limits of all clients. With any key, every request
-        /// needs `Authorization: Bearer KEY`. `mcpvisor keys` manages them.
+        /// and `limits` (docs/auth.md). `mcpvisor keys` manages them.
         keys: ApiKeysKind, Secret;
-        /// Identify clients by certificate (`tls.client_ca`): by the first URI among its
-        /// alternative names, else the first DNS name. They need no key.
+        /// Identify clients by the name in their certificate (`tls.client_ca`). They need no key.
         certificates: flag();
-        /// Let clients open a session, ping and list without a key; anything else (`tools/call`,
-        /// `resources/read` and others) needs one. The first key used in such a session owns it.
+        /// Let clients open a session, ping and list without a key; anything else needs one.
         lazy: flag();
         /// "session": a session remembers its key or token for requests without one, so anyone who
         /// knows the session id can use it.
@@ -51,8 +48,8 @@ keys! {
         /// Interval at which a remembered token is checked again. Keys are checked with each
         /// request.
         recheck in remember.recheck: duration(SECOND..=DAY);
-        /// Compatibility mode for 401 responses: clients of TagoIO's MCP server ("tagoio") expect
-        /// the JSON-RPC code -32000 instead of -32001.
+        /// Compatibility mode for 401 responses: "tagoio" sends the JSON-RPC code -32000 instead of
+        /// -32001.
         compat: choice(&[("none", RefusalCompat::None), ("tagoio", RefusalCompat::TagoIo)]);
         /// URL of this gateway's endpoint as clients know it; they request tokens for it.
         resource in tokens.resource: optional(text(ENDPOINT, as_written), "\"https://gateway.example.com/mcp\"");
@@ -62,9 +59,8 @@ keys! {
         jwt in tokens.jwt: table::<JwtTable>("[auth.jwt]");
         /// Tokens checked by introspection.
         introspection in tokens.introspection: table::<IntrospectionTable>("[auth.introspection]");
-        /// Tokens checked by a webhook: tokens that are not JSON Web Tokens, or all tokens without
-        /// `auth.jwt`. It receives a POST with the client's `Authorization` and answers 2xx to
-        /// accept or 4xx to reject.
+        /// A webhook that checks tokens that are not JSON Web Tokens, or all tokens without
+        /// `auth.jwt` (docs/auth.md).
         webhook in tokens.webhook: table::<WebhookTable>("[auth.webhook]");
     }
 }
@@ -93,8 +89,7 @@ impl TextValue for Algorithm {
 }
 
 keys! {
-    /// JSON Web Tokens of an authorization server, checked with its public keys. Clients learn
-    /// where to get one from `/.well-known/oauth-protected-resource`.
+    /// JSON Web Tokens of an authorization server, checked with its public keys (docs/auth.md).
     JwtTable for JwtSettings, check_jwt {
         /// Authorization server, spelled exactly as `iss` in its tokens. If set, every request
         /// needs a token or a key.
@@ -105,7 +100,7 @@ keys! {
         jwks_url: optional(text(ENDPOINT, endpoint), "\"https://auth.example.com/jwks\"");
         /// Accepted signature algorithms.
         algorithms: texts(ALGORITHM, algorithm);
-        /// Tolerated difference between the issuer's clock and this machine's.
+        /// Tolerated clock difference.
         clock_skew: duration(Duration::ZERO..=HOUR);
     }
 }
@@ -121,8 +116,8 @@ fn auth_secret(text: &str) -> Result<AuthSecret, ValueError> {
 }
 
 keys! {
-    /// Tokens checked by introspection (RFC 7662): tokens that are not JSON Web Tokens, or all
-    /// tokens without `auth.jwt`.
+    /// Introspection (RFC 7662) of tokens that are not JSON Web Tokens, or of all tokens without
+    /// `auth.jwt`.
     IntrospectionTable for IntrospectionSettings, check_introspection {
         /// Introspection endpoint.
         endpoint: optional(text(ENDPOINT, endpoint), "\"https://auth.example.com/introspect\"");
@@ -154,9 +149,8 @@ fn check_introspection(introspection: &mut IntrospectionSettings, section: &Sect
 }
 
 keys! {
-    /// Tokens checked by a webhook: tokens that are not JSON Web Tokens, or all tokens without
-    /// `auth.jwt`. It receives a POST with the client's `Authorization` and answers 2xx to accept
-    /// or 4xx to reject.
+    /// A webhook that checks tokens that are not JSON Web Tokens, or all tokens without `auth.jwt`
+    /// (docs/auth.md).
     WebhookTable for WebhookSettings {
         /// URL of the webhook.
         url: optional(text(ENDPOINT, endpoint), "\"https://api.example.com/check\"");
@@ -186,8 +180,8 @@ fn rate(text: &str) -> Result<Rate, ValueError> {
 }
 
 keys! {
-    /// How often each client (see `sessions.peer_share`) can call. A limit allows a burst of its
-    /// full number.
+    /// How often each client can call (docs/auth.md): 1 to 1000000 times per second, minute, hour
+    /// or day.
     RateLimitsTable for RateLimitSettings {
         /// Calls of tools, prompts, resources and completions.
         calls: optional(text(RATE, rate), "\"600/minute\"");

@@ -67,8 +67,8 @@ pub(super) fn queue_while_restarting() -> RangeKind<Duration> {
 keys! {
     /// How clients reach the gateway, and settings that apply to all servers.
     GatewayTable for Config, check {
-        /// Address and port. MCPVISOR_LISTEN overrides it, else PORT and, with PORT, HOST. A socket
-        /// passed by systemd overrides all of them.
+        /// Address and port. Overridden by a socket passed by systemd, MCPVISOR_LISTEN, or PORT
+        /// (with HOST).
         listen in front.listen: text(address::MUST_BE, address::listen_address), NeedsRestart;
         /// Allow a public address or `allowed_hosts` without authentication ([auth]).
         allow_unauthenticated: flag();
@@ -76,8 +76,7 @@ keys! {
         endpoint in front.endpoint: text(ENDPOINT, endpoint), NeedsRestart;
         /// Serve clients of revision 2024-11-05 (HTTP+SSE) at "/sse" and "/messages".
         legacy_sse in front.legacy_sse: flag();
-        /// Serve clients that send `initialize` without sessions; they receive no change
-        /// notifications and no requests from servers. Same as `--stateless`.
+        /// Serve all clients without sessions (docs/deploy.md), like `--stateless`.
         stateless in front.stateless: flag();
         /// Origins of web pages that may call the gateway; "*" matches any port or part of the
         /// host.
@@ -93,27 +92,25 @@ keys! {
         sse_reconnect_within in front.sse_reconnect_within: duration(SECOND..=10 * MINUTE);
         /// How long the first list waits for servers that were never listed.
         first_list_wait in session.first_list_wait: duration(Duration::ZERO..=10 * MINUTE);
-        /// Upper bound of that wait, for lists that a server shows only to clients like this one,
-        /// and for servers of a kind (npx, docker and other launchers; other programs; http) that
-        /// took longer before.
+        /// Upper bound of that wait, for lists that depend on the client, and for kinds of servers
+        /// (launchers such as npx; other programs; http) that took longer before.
         first_list_wait_max in session.first_list_wait_max: duration(Duration::ZERO..=10 * MINUTE);
         /// Timeout of a call; progress restarts it.
         request_timeout in every_server.limits.request_timeout: request_timeout();
         /// Timeout of a call regardless of progress.
         request_timeout_max in every_server.limits.request_timeout_max: request_timeout_max();
-        /// Time until a program first reads or writes; npx, uvx and docker download first. Queueing
-        /// for `starts_at_once` does not count.
+        /// Time until a program first reads or writes; npx, uvx and docker download first.
         start_timeout in every_server.limits.start_timeout: start_timeout();
         /// How long a call waits for a server that is restarting; "0s" fails it immediately.
         queue_while_restarting in every_server.limits.queue_while_restarting:
             queue_while_restarting();
         /// Time for the gateway to stop: it drains calls, then stops servers.
         shutdown_grace: duration(100 * MILLI..=HOUR);
-        /// At the start, time for processes left by a killed gateway with the same `data_dir` to
-        /// exit before they are killed. Servers start afterwards.
+        /// At the start, time for processes left by a killed gateway to exit before they are
+        /// killed.
         orphan_grace: duration(Duration::ZERO..=MINUTE), NeedsRestart;
-        /// Directory of the state that survives a restart, such as sessions and lists. Default:
-        /// MCPVISOR_DATA in the environment, else ".mcpvisor".
+        /// Directory of the persistent state. Default: MCPVISOR_DATA in the environment, else
+        /// ".mcpvisor".
         data_dir in data_dir_key:
             optional(text(DIRECTORY, directory), "\"${MCPVISOR_DATA:-.mcpvisor}\""), NeedsRestart;
         /// Worker threads. Default: the number of CPUs.
@@ -131,21 +128,19 @@ keys! {
         /// lower.
         connections_max in front.connections_max:
             optional(count(1..=1_000_000), "25000"), NeedsRestart;
-        /// Longest public name of a tool or prompt: clients add a prefix and stop at 60 or 64
-        /// characters. A longer name is cut and ends in a hash.
+        /// Longest public name of a tool or prompt; a longer one is cut and ends in a hash.
         name_max in catalog.name_max: count(16..=128);
         /// Items per page of a list.
         page_items in catalog.page_items: count(1..=100_000);
         /// Length of the servers' merged instructions.
         instructions_max in catalog.instructions_max: size(0..=MIB);
-        /// Pin what models read of a server (tools, prompts, resources, templates, instructions) at
-        /// its first use. Later changes are reported ("warn"), or also withheld ("block"), until
-        /// `mcpvisor pins approve`.
+        /// Report changes of what models read of a server ("warn"), or also withhold them
+        /// ("block"), until you approve them (docs/pins.md).
         pin_tools in every_server.names.pins: pin_tools();
         /// Effect when no policy's condition holds ([policies.NAME]).
         policy_default in policies.default: effect();
-        /// Let clients read the status of the gateway and its servers, without server output, in
-        /// the resource "mcpvisor://tree".
+        /// Let clients read the status of the gateway and its servers in the resource
+        /// "mcpvisor://tree".
         tree_resource in catalog.tree_resource: flag();
         /// Tools that the main endpoint lists; see [views.NAME].
         expose in catalog.expose: expose();

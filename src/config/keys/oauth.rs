@@ -28,8 +28,8 @@ impl fmt::Debug for CredentialsKeys {
 keys! {
     /// How the gateway signs in to servers that require OAuth: `mcpvisor auth login NAME`.
     CredentialsTable for CredentialsKeys, check_key {
-        /// File with the key that encrypts stored tokens: 32 bytes in base64, created if missing.
-        /// MCPVISOR_CREDENTIALS_KEY in the environment overrides it with a key. Default:
+        /// File with the key that encrypts stored tokens, created if missing (docs/oauth.md);
+        /// MCPVISOR_CREDENTIALS_KEY in the environment overrides it. Default:
         /// mcpvisor/credentials.key in XDG_CONFIG_HOME or ~/.config.
         key_file: optional(text(FILE, file), "\"/run/secrets/mcpvisor.key\""), NeedsRestart;
         /// Program and arguments that print the key, such as a keyring's; not run by a shell.
@@ -99,12 +99,12 @@ fn subject_token_type() -> ChoiceKind<SubjectTokenType> {
 }
 
 keys! {
-    /// How the gateway gets a token for this server. By default it discovers where to sign in, and
-    /// registers itself there.
+    /// How the gateway gets a token for this server. By default it discovers where, and registers
+    /// itself.
     OAuthTable for OAuthKeys, check {
-        /// Who signs in: a person ("authorization_code", with `mcpvisor auth login`), the gateway
+        /// Who signs in (docs/oauth.md): a person ("authorization_code"), the gateway
         /// ("client_credentials"), or each client with its gateway token, which is exchanged at
-        /// `token_url` ("token_exchange", with `credentials = "user"`).
+        /// `token_url` ("token_exchange").
         grant: grant(), Reconnects;
         /// Client id registered for the gateway.
         client_id: optional(text(NOT_EMPTY, not_empty), "\"my-client\""), Reconnects;
@@ -113,8 +113,7 @@ keys! {
             Reconnects, Secret;
         /// Private key in PEM for private_key_jwt instead of a secret: ECDSA P-256, RSA or Ed25519.
         client_key_file: optional(text(FILE, file), "\"/run/secrets/client.pem\""), Reconnects;
-        /// URL of a document that describes the gateway, for authorization servers that accept it
-        /// as client id.
+        /// URL of a document that describes the gateway, as client id.
         client_metadata_url: optional(text(ENDPOINT, endpoint),
             "\"https://gateway.example.com/client.json\""), Reconnects;
         /// Scopes to request. Default: the scopes that the server states.

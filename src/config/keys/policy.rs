@@ -27,8 +27,7 @@ impl Default for PolicyKeys {
 }
 
 keys! {
-    /// A rule about what clients may use: docs/policy.md. In file order, the first policy whose
-    /// condition holds decides, for lists and calls.
+    /// A rule about what clients may use (docs/policy.md).
     PolicyTable for PolicyKeys {
         /// Condition in CEL.
         when: optional(text(NOT_EMPTY, not_empty), "\"tool.annotations.destructiveHint\"");

@@ -202,9 +202,9 @@ keys! {
             Reconnects, Secret;
         /// File with more variables, one NAME=VALUE per line; `env` overrides it.
         env_file: optional(text(FILE, file), "\".env\""), Reconnects;
-        /// Which of the gateway's environment variables the program gets besides a minimal set
-        /// (listed in docs/configuration.md): all (true), none (false), or names and globs, such as
-        /// ["AWS_*"]. Some must be named in full: see there.
+        /// Environment variables of the gateway that the program gets besides a minimal set
+        /// (docs/configuration.md): all (true), none (false), or names and globs, such as
+        /// ["AWS_*"].
         inherit_env: InheritEnvKind, Reconnects;
         /// Working directory. Default: the gateway's.
         cwd: optional(text(DIRECTORY, directory), "\".\""), Reconnects;
@@ -217,23 +217,20 @@ keys! {
         headers:
             named_texts(header_name, header_value, "{ Authorization = \"Bearer ${DOCS_TOKEN}\" }"),
             Reconnects, Secret;
-        /// Client headers to forward with that client's calls, and the names to send them under;
-        /// others are dropped. Requires Streamable HTTP.
+        /// Client headers to forward with that client's calls, and the names to send them under
+        /// (docs/auth.md). Requires Streamable HTTP.
         forward_headers: named_texts(forwarded_name, forwarded_to,
             "{ X-Tenant = \"X-Tenant\" }"), Reconnects;
-        /// Headers that identify the caller of each call: "sub" is the name of the API key or the
-        /// token's subject, "claims.NAME" a claim of the token, or of the introspection or webhook
-        /// answer ("claims.org.team" is nested). A call that lacks one fails. Requires Streamable
-        /// HTTP.
+        /// Headers that identify the caller of each call (docs/auth.md): "sub" is the name of the
+        /// API key or the token's subject, "claims.NAME" a claim. Requires Streamable HTTP.
         user_headers: named_texts(forwarded_name, user_claim, "{ X-User = \"sub\", X-Team = \"claims.team\" }"), Reconnects;
-        /// The sign-in that calls use: the gateway's ("shared"), or each user's ("user"), who gets a
-        /// sign-in link at the first call and separate connections.
+        /// The sign-in that calls use: the gateway's ("shared"), or each user's ("user":
+        /// docs/oauth.md).
         credentials: credentials(), Reconnects;
         /// HTTP proxy for the server and its tokens, or "none". Default: HTTP_PROXY, HTTPS_PROXY
         /// and NO_PROXY, except for loopback addresses.
         proxy: optional(text(PROXY, proxy), "\"http://proxy.example.com:3128\""), Reconnects, Secret;
-        /// CAs in PEM to trust in addition to the system's. This file and the next two are read
-        /// again for each connection.
+        /// CAs in PEM to trust in addition to the system's.
         ca in tls_files.ca: pem("\"/etc/mcpvisor/company-ca.pem\""), Reconnects;
         /// Client certificate in PEM (mTLS).
         client_certificate in tls_files.client_certificate: pem("\"/etc/mcpvisor/client.pem\""), Reconnects;
@@ -243,8 +240,7 @@ keys! {
         stream_idle_timeout: duration(SECOND..=DAY);
         /// Stable id for the API. Default: the name.
         id: optional(text(ID, id), "\"0d5c6d0e-7f5c-4f0e-9a52-3f3a1f5b8c11\"");
-        /// Where the API sends clients: to the gateway ("proxy") or to the server ("direct"). It
-        /// does not change what the gateway serves.
+        /// Stored for clients of the API; it does not change what the gateway serves.
         connection_mode: connection_mode();
         /// If false, the server is neither started nor connected.
         enabled: flag();
@@ -254,11 +250,10 @@ keys! {
         /// Idle time (no call or subscription) after which the server is stopped; the next call
         /// starts it. A lazy program defaults to "5m". List changes are seen only while it runs.
         idle_stop in limits.idle_stop: duration(Duration::ZERO..=DAY);
-        /// Which clients share a connection: all that can ("auto"), all ("shared"), those of one
-        /// principal ("principal"), or none ("session").
+        /// Which clients share a connection (docs/servers.md): all that can ("auto"), all
+        /// ("shared"), clients of the same principal ("principal"), or none ("session").
         sharing: sharing(), Reconnects;
-        /// Send log lines that belong to no call to every client of a shared connection, instead of
-        /// to the only call in flight or just to `mcpvisor servers logs`.
+        /// Send log lines that belong to no call to every client of a shared connection.
         share_logs in limits.share_logs: flag();
         /// Rely on the server's tool annotations (readOnlyHint, idempotentHint).
         trusted: flag();
@@ -283,14 +278,13 @@ keys! {
         ping_every in limits.ping_every: duration(Duration::ZERO..=HOUR);
         /// Time without an answer after which a pinged connection is dead.
         ping_timeout in limits.ping_timeout: duration(10 * MILLI..=10 * MINUTE);
-        /// How long a cancelled or timed-out call may still run at the server. Meanwhile the
-        /// server's requests for it go to no other client, and a connection that serves one call at
-        /// a time stays reserved.
+        /// How long a cancelled or timed-out call may still run at the server. Meanwhile a
+        /// connection that serves one call at a time stays reserved.
         cancelled_timeout in limits.cancelled_timeout: duration(10 * MILLI..=HOUR);
-        /// Protocol era: "modern" (from 2026-07-28), "legacy" (before), or probe ("auto").
+        /// Protocol era (docs/revisions.md): "modern" (from 2026-07-28), "legacy" (before), or
+        /// probe ("auto").
         era: era(), Reconnects;
-        /// Time after which the "legacy" handshake is sent as well; a later answer to the probe
-        /// still counts.
+        /// Time after which the "legacy" handshake is sent as well.
         era_probe_timeout in limits.era_probe_timeout: duration(10 * MILLI..=HOUR);
         /// How long the probed era is cached.
         era_remembered in limits.era_remembered: duration(SECOND..=30 * DAY);
@@ -313,8 +307,8 @@ keys! {
         /// Overrides keys of [breaker].
         breaker in resilience.breaker: table::<BreakerTable>("[servers.NAME.breaker]")
             .such_as("failures = 3");
-        /// How the gateway gets a token for this server. By default it discovers where to sign in,
-        /// and registers itself there.
+        /// How the gateway gets a token for this server. By default it discovers where, and
+        /// registers itself.
         oauth: table::<OAuthTable>("[servers.NAME.oauth]"), Reconnects;
         /// Limits of each of the program's processes.
         limits in child_limits: table::<ChildLimitsTable>("[servers.NAME.limits]"), Reconnects;
@@ -391,7 +385,7 @@ keys! {
     /// How resources of different servers are distinguished. Overridable per server in
     /// [servers.NAME.resources].
     ResourcesTable for NameSettings {
-        /// Show a server's resource URIs and templates inside a URI that names the server, such as
+        /// Show a server's resource URIs inside a URI that names the server, such as
         /// `mcpgw+files+file:///a`: only if another server has the same one ("auto"), or always, so
         /// that no server can be read in place of another ("always").
         wrap: wrap();
@@ -399,8 +393,8 @@ keys! {
 }
 
 keys! {
-    /// Limits of each process of a server with a `command`. A process that reaches a limit ends and
-    /// is restarted.
+    /// Limits of each process of a server with a `command`. A process that reaches one is
+    /// restarted.
     ChildLimitsTable for ChildLimits {
         /// Private writable memory; leave room for thread stacks.
         memory_max: optional(size(16 * MIB as u64..=1024 * GIB as u64), "\"512MiB\"");
@@ -412,7 +406,7 @@ keys! {
 }
 
 keys! {
-    /// Fault injection, to test how clients cope; `status` shows it. Probabilities are 0.0 to 1.0.
+    /// Fault injection, to test how clients cope.
     FaultsTable for FaultSettings {
         /// Delay of each message from the server.
         delay: duration(Duration::ZERO..=HOUR);

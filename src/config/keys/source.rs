@@ -51,8 +51,8 @@ fn kind() -> ChoiceKind<SourceKind> {
 }
 
 keys! {
-    /// An API whose servers are added: docs/sources.md. It can start programs as the gateway's
-    /// user, so trust it as much as this file.
+    /// An API whose servers are added (docs/sources.md). It can start programs as the gateway's
+    /// user.
     SourceTable for SourceKeys {
         /// Base URL of the API.
         url: optional(text(BASE_URL, base_url), "\"https://plugged.in\"");

@@ -42,9 +42,8 @@ keys! {
         stable_after: any_duration();
         /// Time for a server to answer the handshake.
         connect_timeout: any_duration();
-        /// Time for a server to stop: two fifths after its stdin is closed, two fifths after
-        /// SIGTERM, then it is killed. Calls of a changed or removed server first get the same time
-        /// to finish.
+        /// Time for a server to stop after its stdin is closed: SIGTERM after two fifths, SIGKILL
+        /// after four. Calls of a changed server first get the same time to finish.
         shutdown_timeout: any_duration();
     }
 }
@@ -60,8 +59,7 @@ fn check_supervision(tuning: &mut Tuning, section: &Section<'_>) {
 
 keys! {
     /// Circuit breaker: pauses calls to a failing server. Failures are calls that were lost, timed
-    /// out or got a malformed answer; calls lost together count as one. Overridable per server in
-    /// [servers.NAME.breaker].
+    /// out or got a malformed answer. Overridable per server in [servers.NAME.breaker].
     BreakerTable for BreakerSettings {
         /// Consecutive failures in `within` that open the breaker, so that calls are refused
         /// immediately; 0 never opens it.
@@ -101,18 +99,15 @@ keys! {
         /// Calls without a session (2026-07-28) that wait for their client's input, or continue as
         /// a task of an older server.
         parked_calls in session.parked_max: count(1..=1_000_000);
-        /// Used `requestState` values, each remembered until it expires (`answer_timeout`) so that
-        /// it cannot be replayed.
+        /// Used `requestState` values that are remembered, so that they cannot be replayed.
         used_states in session.used_states_max: count(1..=10_000_000);
-        /// Rotation interval of the key that seals `requestState`. A key is kept until all states
-        /// sealed with it have expired.
+        /// Rotation interval of the key that seals `requestState`.
         state_key_every in session.state_key_every: duration(SECOND..=30 * DAY);
         /// Clients without a session that listen for changes (`subscriptions/listen`).
         listeners in session.listeners_max: count(1..=1_000_000);
         /// Percentage of `max`, `parked_calls`, `listeners` and `limits.bytes_in_flight` that is
-        /// reserved for clients that hold fewer. A client is an API key, a token's subject or a
-        /// certificate's name, otherwise an address (IPv6: a /64 network). While only this machine
-        /// can connect, clients without a key are not limited by this.
+        /// reserved for clients that hold fewer (docs/auth.md). While only this machine can
+        /// connect, clients without a key are not limited by this.
         peer_share in session.peer_share: count(1..=100);
         /// Sessions per client (0: up to its share).
         max_per_client in session.sessions_per_client: count(0..=10_000_000);
@@ -130,9 +125,9 @@ keys! {
         line in every_server.line_max: size(KIB..=GIB), ForStdioServers;
         /// Largest event of a server's stream.
         event in every_server.event_max: size(KIB..=GIB), ForHttpServers;
-        /// Bytes of events kept per session for Last-Event-ID; the newest event is always kept.
+        /// Bytes of events kept per session for Last-Event-ID.
         events_bytes_per_session in session.events_bytes_max: size(KIB..=GIB);
-        /// The same over all sessions. At the limit, sessions that receive events keep fewer.
+        /// The same over all sessions.
         events_bytes in session.events_bytes_all_max: size(KIB..=64 * GIB);
         /// Resources, and likewise tasks, that a session (or a client without one) can subscribe or
         /// listen to.
@@ -143,9 +138,8 @@ keys! {
         bytes_in_flight in front.bytes_in_flight_max: size(MIB..=64 * GIB);
         /// The same per client (0: up to `sessions.peer_share`). A larger body is always refused.
         bytes_per_client in front.bytes_per_client: size(0..=64 * GIB);
-        /// Answers over 256 KiB that are read from servers or sent to clients, in total. At the limit,
-        /// the next one is read after another was sent; after 30 s (5 s for a stdio server) its call
-        /// fails and can be retried.
+        /// Answers over 256 KiB in transit, in total. At the limit, the next one waits until
+        /// another was sent; after 30 s (5 s for a stdio server) its call fails.
         answer_bytes in answer_bytes_max: size(MIB..=64 * GIB), NeedsRestart;
         /// Unread answers in total. Above it, a client that reads nothing for a second is
         /// disconnected, instead of after `gateway.body_timeout`.
@@ -219,9 +213,8 @@ keys! {
     HistoryTable for HistorySettings {
         /// Record calls; costs about a third more CPU per call.
         enabled: flag();
-        /// Bytes kept of a call's parameters and of its result. Secrets are masked first: members
-        /// such as `api_key` and `password`, tokens after `Bearer`, secrets of this file, and
-        /// tokens that the gateway obtained or received.
+        /// Bytes kept of a call's parameters and of its result, with masked secrets
+        /// (docs/security.md).
         bodies in body_max: size(0..=MIB);
         /// Age at which records are removed.
         max_age in age_max: duration(MINUTE..=3650 * DAY);
@@ -239,8 +232,8 @@ keys! {
         messages in messages_max: count(0..=10_000), ForServers;
         /// Bytes of these messages.
         bytes in bytes_max: size(KIB..=GIB), ForServers;
-        /// Bytes of each message's body that a report quotes. With 0 it lists only direction, time,
-        /// method, id and size. Secrets are masked as in `history.bodies`.
+        /// Bytes of each message's body that a report quotes, with masked secrets. With 0 it lists
+        /// only direction, time, method, id and size.
         bodies in body_max: size(0..=64 * KIB), ForServers;
         /// Reports kept per server in the data directory.
         reports in reports_max: count(0..=1000), ForServers;
@@ -248,7 +241,7 @@ keys! {
 }
 
 keys! {
-    /// Prometheus metrics; docs/metrics.md lists them.
+    /// Prometheus metrics (docs/metrics.md).
     MetricsTable for Config, check_metrics {
         /// Loopback address and port of `/metrics`. Default: not served.
         listen in metrics_listen:

@@ -15,15 +15,14 @@ pub(super) fn pem(example: &'static str) -> OptionalKind<TextKind<PathBuf>> {
 }
 
 keys! {
-    /// HTTPS without a proxy: with a certificate, the gateway serves TLS 1.2 and 1.3 and no plain
-    /// HTTP. Changed files are reloaded; open connections stay.
+    /// HTTPS without a proxy (docs/deploy.md): with a certificate, the gateway serves no plain
+    /// HTTP.
     TlsTable for TlsSettings, check {
-        /// Certificate chain in PEM, the server's certificate first: certbot's `fullchain.pem`.
+        /// Certificate chain in PEM: certbot's `fullchain.pem`.
         certificate: pem("\"/etc/letsencrypt/live/mcp.example.com/fullchain.pem\""), NeedsRestart;
         /// Private key in PEM, without a passphrase: certbot's `privkey.pem`.
         key: pem("\"/etc/letsencrypt/live/mcp.example.com/privkey.pem\""), NeedsRestart;
-        /// CAs in PEM. Every client needs a certificate from one of them (mTLS), on every path, and
-        /// needs nothing else unless [auth] requires more.
+        /// CAs in PEM. Every client needs a certificate from one of them, on every path (mTLS).
         client_ca: pem("\"/etc/mcpvisor/clients.pem\""), NeedsRestart;
         /// Time for a TLS handshake.
         handshake_timeout: duration(100 * MILLI..=10 * MINUTE), NeedsRestart;

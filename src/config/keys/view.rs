@@ -30,8 +30,7 @@ pub(crate) struct ViewKeys {
 }
 
 keys! {
-    /// The servers and tools that clients of `/mcp/NAME` see. `/mcp/server/NAME` is an endpoint per
-    /// server, with its original names.
+    /// The servers and tools that clients of `/mcp/NAME` see (docs/views.md).
     ViewTable for ViewKeys {
         /// Servers, in this order; empty for all.
         servers: texts(NOT_EMPTY, not_empty);
@@ -39,9 +38,7 @@ keys! {
         allow: texts(GLOB, glob);
         /// Globs over tools to hide; overrides `allow`.
         deny: texts(GLOB, glob);
-        /// All tools ("all"), or a few that find and call the others: "search" (in everyday words),
-        /// "groups" (one per server, loaded on demand), "auto" ("search" above 40 tools, else
-        /// "all"), or "pluggedin" and "dynamic", with the names of other systems.
+        /// All tools ("all"), or a few that find and call the others (docs/discovery.md).
         expose: expose();
         /// Overrides of what clients read about tools, one table `[views.NAME.tools.TOOL]` each;
         /// TOOL is the public name.

@@ -14,8 +14,8 @@ const PAGE: &str = "docs/cli.md";
 const HEAD: &str = "\
 # Command line
 
-All commands with their arguments, as printed by `mcpvisor help`. `CLI=write cargo test --test parts docs`
-generates this page.
+All commands with their arguments, as printed by `mcpvisor help`. `--json` prints JSON. Commands that need a
+running gateway find it as [`status`](#status) does.
 ";
 
 /// How an argument is written: `-n, --lines <N>`, `<NAME>`.
@@ -41,6 +41,12 @@ fn line(argument: &Arg) -> String {
     format!("- `{}`{colon}{help}\n", spelling(argument))
 }
 
+/// Whether an argument needs no words beside its name.
+fn is_plain(argument: &&Arg) -> bool {
+    let help = argument.get_help().map(ToString::to_string);
+    help.is_none_or(|help| help.is_empty() || help == "Print JSON")
+}
+
 fn add_command(page: &mut String, words: &str, command: &Command) {
     let about = command.get_long_about().or_else(|| command.get_about());
     let about = about.map(ToString::to_string).unwrap_or_default();
@@ -49,14 +55,24 @@ fn add_command(page: &mut String, words: &str, command: &Command) {
         let id = argument.get_id().as_str();
         !argument.is_global_set() && id != "help" && id != "version" && !argument.is_hide_set()
     };
-    let lines: String = command.get_arguments().filter(shown).map(line).collect();
+    let (plain, explained): (Vec<&Arg>, Vec<&Arg>) =
+        command.get_arguments().filter(shown).partition(is_plain);
+    let plain: Vec<String> = plain
+        .into_iter()
+        .map(|one| format!("`{}`", spelling(one)))
+        .collect();
+    let mut lines: String = explained.into_iter().map(line).collect();
+    if !plain.is_empty() {
+        lines.insert_str(0, &format!("- {}\n", plain.join(", ")));
+    }
     if !lines.is_empty() {
         write!(page, "\n{lines}").unwrap();
     }
     for command in command.get_subcommands() {
         let name = command.get_name();
         if name != "help" && !command.is_hide_set() {
-            add_command(page, &format!("{words} {name}"), command);
+            let words = words.strip_prefix("mcpvisor").unwrap_or(words);
+            add_command(page, format!("{words} {name}").trim_start(), command);
         }
     }
 }
@@ -79,7 +95,7 @@ fn the_page_of_the_command_line_is_up_to_date() {
     if std::env::var_os("CLI").is_some_and(|value| value == "write") {
         fs::write(Path::new(env!("CARGO_MANIFEST_DIR")).join(PAGE), &page).unwrap();
     }
-    assert!(page.contains("## mcpvisor servers logs"), "{page}");
+    assert!(page.contains("## servers logs"), "{page}");
     assert!(
         read(PAGE) == page,
         "{PAGE} is out of date: `CLI=write cargo test --test parts docs`"
