@@ -15,8 +15,9 @@ use ring::rand::{SecureRandom as _, SystemRandom};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-/// A map for keys from the gateway or the configuration. Outsiders cannot choose them, so the hash
-/// need not resist chosen collisions, which would cost several times as much.
+/// A map for keys from the gateway, the configuration or the servers. Clients cannot choose them, so
+/// the hash, which is seeded at random, need not resist those who see it at work; that would cost
+/// several times as much.
 pub(crate) type QuickMap<K, V> = HashMap<K, V, foldhash::fast::RandomState>;
 
 /// A cache for one thread, so small that keys chosen to collide do no harm. When it is full, the

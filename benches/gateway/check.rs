@@ -13,7 +13,7 @@ use crate::measure::Figure;
 use crate::options::{self, Wanted};
 use crate::process::cpu_us;
 use crate::scan;
-use crate::targets::{self, Target};
+use crate::targets::{self, PROGRAM, Target};
 
 /// Runs every kind of work against the stub and through the pass-through.
 pub(crate) async fn run() -> Fallible<bool> {
@@ -135,7 +135,10 @@ fn refuses_what_it_does_not_know() -> Fallible<()> {
         before: Some("old/mcpvisor".into()),
         names: Vec::new(),
     };
-    let instructions = |reference| Some(Wanted::Instructions(reference));
+    let instructions = |reference| {
+        let program = PROGRAM.into();
+        Some(Wanted::Instructions { reference, program })
+    };
     let cases: [(&[&str], Option<Wanted>); 15] = [
         (&["--before=old/mcpvisor", "--bench"], Some(compared)),
         (

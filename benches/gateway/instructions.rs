@@ -2,9 +2,9 @@
 //! Counts hardly depend on the machine and its load, so a change that makes the hot path more
 //! expensive is detected even if times vary.
 //!
-//! Counts differ between compilers. The committed baseline names its compiler; with a different
-//! one, nothing is compared. `--before=PATH` counts another build, made with the same compiler,
-//! instead.
+//! Counts differ between compilers and levels of optimisation. The committed baseline names its
+//! compiler; with a different one, nothing is compared. It is of the build that `.ci/run` makes.
+//! `--before=PATH` compares with another build of the same compiler instead.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -16,9 +16,13 @@ use tempfile::TempDir;
 
 use crate::Fallible;
 use crate::client::{BenchClient, Era, Ids, Work};
-use crate::targets::{self, PROGRAM, Server, Target};
+use crate::targets::{self, Server, Target};
 
 const BASELINE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/benches/instructions.json");
+
+/// How to replace the baseline.
+const WRITE: &str = "`cargo bench --profile dev -- --instructions=write --program=PATH`, \
+                     with the program that `.ci/run` builds in target/smoke";
 
 /// Tools of the server.
 const TOOLS: usize = 4;
@@ -90,12 +94,9 @@ struct Baseline {
 }
 
 /// Counts instructions, and prints and compares the counts. Returns whether none is too high.
-pub(crate) async fn run(reference: Reference) -> Fallible<bool> {
-    if !Path::new(PROGRAM)
-        .components()
-        .any(|it| it.as_os_str() == "smoke")
-    {
-        return Err("instructions are counted in a build with `--profile smoke`".into());
+pub(crate) async fn run(reference: Reference, program: &Path) -> Fallible<bool> {
+    if program.components().any(|it| it.as_os_str() == "debug") {
+        return Err("instructions are counted in an optimised build".into());
     }
     let compiler = compiler()?;
     let before = match &reference {
@@ -108,16 +109,15 @@ pub(crate) async fn run(reference: Reference) -> Fallible<bool> {
                 println!(
                     "NOT compared: the baseline is of {}, and this is {compiler}.\n\
                      Compare with a build of the commit before, by the same compiler: \
-                     `cargo bench --profile smoke -- --instructions --before=PATH`.\n\
-                     Where CI has this compiler, commit a new baseline: \
-                     `cargo bench --profile smoke -- --instructions=write`.",
+                     `cargo bench -- --instructions --before=PATH`. Where CI has this compiler, \
+                     commit a new baseline: {WRITE}.",
                     baseline.compiler
                 );
             }
             is_comparable.then_some(baseline.instructions)
         }
     };
-    let now = count_all(Path::new(PROGRAM)).await?;
+    let now = count_all(program).await?;
     println!("{}", table(before.as_ref(), &now));
     if reference == Reference::Replace {
         let baseline = Baseline {
@@ -132,8 +132,7 @@ pub(crate) async fn run(reference: Reference) -> Fallible<bool> {
     if !too_high.is_empty() {
         println!(
             "More than {:.0} % over the baseline: {}.\n\
-             Win it back, or commit a higher baseline and say why: \
-             `cargo bench --profile smoke -- --instructions=write`.",
+             Win it back, or commit a higher baseline and say why: {WRITE}.",
             TOLERANCE * 100.0,
             too_high.join(", ")
         );

@@ -95,8 +95,8 @@ fn run(wanted: Wanted) -> Fallible<bool> {
             }
         }
         Wanted::Check => return runtime()?.block_on(check::run()),
-        Wanted::Instructions(reference) => {
-            return runtime()?.block_on(instructions::run(reference));
+        Wanted::Instructions { reference, program } => {
+            return runtime()?.block_on(instructions::run(reference, &program));
         }
         Wanted::Measures {
             smoke,

@@ -3,22 +3,27 @@
 use std::path::PathBuf;
 
 use crate::instructions::Reference;
+use crate::targets::PROGRAM;
 
 pub(crate) const USAGE: &str = "\
 usage: cargo bench [-- [--smoke] [--before=PATH] [NAME...]]
-       cargo bench --profile smoke -- --instructions[=write] [--before=PATH]
+       cargo bench -- --instructions[=write] [--program=PATH] [--before=PATH]
   NAME           only the scenarios whose name contains one of these
   --smoke        for a moment
   --before=PATH  another build of mcpvisor, measured in the same rounds
   --instructions counts instructions under callgrind, and fails if benches/instructions.json, or the
                  build before, has 3 % less; `=write` replaces that file
+  --program=PATH the build of mcpvisor to count, instead of the one made for this benchmark
   --list         the names of all scenarios";
 
 #[derive(Debug, PartialEq)]
 pub(crate) enum Wanted {
     /// Tests the harness itself.
     Check,
-    Instructions(Reference),
+    Instructions {
+        reference: Reference,
+        program: PathBuf,
+    },
     List,
     Measures {
         smoke: bool,
@@ -40,6 +45,7 @@ pub(crate) fn parse(words: &[&str], known: &[&str]) -> Result<Wanted, String> {
     }
     let (mut smoke, mut before, mut names) = (false, None, Vec::new());
     let mut reference = None;
+    let mut program = PathBuf::from(PROGRAM);
     for word in words {
         match *word {
             "--bench" => {}
@@ -49,6 +55,9 @@ pub(crate) fn parse(words: &[&str], known: &[&str]) -> Result<Wanted, String> {
             "--help" | "-h" => return Ok(Wanted::Usage),
             option if option.starts_with("--before=") => {
                 before = option.strip_prefix("--before=").map(PathBuf::from);
+            }
+            option if option.starts_with("--program=") => {
+                program = option.strip_prefix("--program=").unwrap_or(PROGRAM).into();
             }
             option if option.starts_with('-') => {
                 return Err(format!("unknown option {option}\n{USAGE}"));
@@ -61,8 +70,11 @@ pub(crate) fn parse(words: &[&str], known: &[&str]) -> Result<Wanted, String> {
         }
     }
     Ok(match (reference, before) {
-        (Some(Reference::Baseline), Some(before)) => Wanted::Instructions(Reference::Build(before)),
-        (Some(reference), _) => Wanted::Instructions(reference),
+        (Some(Reference::Baseline), Some(before)) => Wanted::Instructions {
+            reference: Reference::Build(before),
+            program,
+        },
+        (Some(reference), _) => Wanted::Instructions { reference, program },
         (None, before) => Wanted::Measures {
             smoke,
             before,

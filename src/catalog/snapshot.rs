@@ -409,14 +409,14 @@ impl MergedServer {
 #[derive(Clone, Debug)]
 pub(super) struct OwnerTable<T> {
     rows: Vec<(Arc<str>, T)>,
-    index: HashMap<Arc<str>, usize>,
+    index: QuickMap<Arc<str>, usize>,
 }
 
 impl<T> Default for OwnerTable<T> {
     fn default() -> Self {
         Self {
             rows: Vec::new(),
-            index: HashMap::new(),
+            index: QuickMap::default(),
         }
     }
 }

@@ -311,6 +311,9 @@ pub struct OutgoingFrame {
     /// Number of the request in the frame; `None` for notifications and responses.
     pub call: Option<u64>,
     pub frame: Bytes,
+    /// Whether the gateway itself makes the request, which then does not wait for the connections
+    /// that clients' calls occupy.
+    pub is_own: bool,
     /// Headers for Streamable HTTP. A message with headers is of the sessionless revision, in which
     /// every message describes itself (C-HTTP-04). It belongs to no session and opens none, and its
     /// stream is not resumed when it breaks (C-HTTP-10). Other transports have no headers.
@@ -324,6 +327,7 @@ impl OutgoingFrame {
         Self {
             call,
             frame,
+            is_own: false,
             headers: None,
             forwarded: None,
         }

@@ -165,6 +165,10 @@ impl Connection {
         } else {
             OutgoingFrame::new(Some(number), request(number, method, params))
         };
+        let outgoing = OutgoingFrame {
+            is_own: true,
+            ..outgoing
+        };
         match calls.link().send(outgoing) {
             Ok(()) => {
                 self.unread_since = None;

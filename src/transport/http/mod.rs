@@ -18,3 +18,4 @@ mod socket;
 pub(super) mod sse;
 pub(super) mod web_client;
 mod wire_stream;
+mod worker_clients;

@@ -1,35 +1,29 @@
-//! Creates the requests to a server from its settings.
+//! Creates the requests of one link to a server.
 
+use std::rc::Rc;
 use std::sync::Arc;
 
-use awc::http::header::{
-    ACCEPT_ENCODING, AUTHORIZATION, HOST, HeaderMap, HeaderName, HeaderValue, USER_AGENT,
-};
+use awc::http::header::HeaderMap;
 use awc::http::{Method, Uri};
 use awc::{Client, ClientRequest, FrozenClientRequest};
 use bytes::Bytes;
-use secrecy::ExposeSecret as _;
 use url::Url;
 
 use super::authorized::AuthorizedRequest;
 use super::cookies::CookieJar;
-use super::dialer::{Dialer, wire_uri};
+use super::dialer::wire_uri;
+use super::worker_clients::WorkerClients;
 use crate::credentials::Credential;
-use crate::transport::{HttpSettings, LinkOpenError, Proxy, Tls};
+use crate::transport::{HttpSettings, LinkOpenError, Tls};
 
-/// The parts of a server's settings that every request uses. Belongs to one arbiter.
+/// The parts that every request of one link uses. Belongs to one arbiter.
 pub(in crate::transport) struct RequestFactory {
     uri: Uri,
-    headers: HeaderMap,
+    clients: Rc<WorkerClients>,
     /// Source of the token that requests carry.
     pub(in crate::transport) credential: Option<Arc<Credential>>,
     /// Cookies that the server set.
     pub(in crate::transport) cookies: CookieJar,
-    /// Client for calls, with as many connections as the settings allow.
-    pub(in crate::transport) calls: Client,
-    /// Client for streams, notifications and answers. It has connections of its own, because a call
-    /// can depend on one of these while calls use all of theirs.
-    pub(in crate::transport) streams: Client,
 }
 
 impl RequestFactory {
@@ -37,30 +31,28 @@ impl RequestFactory {
     ///
     /// Returns [`LinkOpenError::Other`] if the settings contain something that HTTP cannot carry.
     pub(in crate::transport) fn new(
-        settings: &HttpSettings,
+        settings: &Arc<HttpSettings>,
         tls: &Tls,
     ) -> Result<Self, LinkOpenError> {
-        let uri = wire_uri(&settings.url).map_err(LinkOpenError::Other)?;
-        let mut headers = headers_of(settings).map_err(LinkOpenError::Other)?;
-        if !headers.contains_key(HOST)
-            && let Some(host) = host_of(&settings.url)
-        {
-            headers.insert(HOST, host);
-        }
-        let dialer = Dialer {
-            proxy: proxy(settings)?,
-            tls: tls.config(),
-        };
-        let client = |limit| dialer.clone().client(settings.connect_timeout, limit);
+        let clients = WorkerClients::of(settings, tls)?;
         Ok(Self {
-            calls: client(settings.connections_max.max(1)),
-            // Bounded by the limits on notes, on resumed calls and on streams (one per link).
-            streams: client(0),
+            uri: clients.uri.clone(),
+            clients,
             credential: settings.credential.clone(),
             cookies: CookieJar::default(),
-            uri,
-            headers,
         })
+    }
+
+    /// Client for clients' calls, which use a limited number of connections.
+    pub(in crate::transport) fn for_calls(&self) -> &Client {
+        &self.clients.calls
+    }
+
+    /// Client for streams, notifications, answers, and the gateway's own requests. It has
+    /// connections of its own, because a call can depend on one of these while calls use all of
+    /// theirs.
+    pub(in crate::transport) fn for_streams(&self) -> &Client {
+        &self.clients.streams
     }
 
     /// Sends later requests to another address of the same server.
@@ -83,7 +75,7 @@ impl RequestFactory {
         AuthorizedRequest {
             credential: self.credential.as_ref(),
             cookies: &self.cookies,
-            client: &self.streams,
+            client: self.for_streams(),
             request,
             extra,
             body,
@@ -96,7 +88,7 @@ impl RequestFactory {
             .request(method, self.uri.clone())
             .camel_case()
             .no_decompress();
-        for (name, value) in &self.headers {
+        for (name, value) in &self.clients.headers {
             request.headers_mut().append(name.clone(), value.clone());
         }
         request
@@ -121,61 +113,11 @@ pub(in crate::transport) async fn prepare(
     Ok(())
 }
 
-fn proxy(settings: &HttpSettings) -> Result<Option<Arc<Proxy>>, LinkOpenError> {
-    let proxy = settings.proxy.for_url(&settings.url);
-    Ok(proxy.map_err(LinkOpenError::Other)?.map(Arc::new))
-}
-
 pub(in crate::transport) fn freeze(
     request: ClientRequest,
 ) -> Result<FrozenClientRequest, LinkOpenError> {
     let frozen = request.freeze();
     frozen.map_err(|error| LinkOpenError::Other(format!("request cannot be built: {error}")))
-}
-
-fn host_of(url: &Url) -> Option<HeaderValue> {
-    let host = url.host_str()?;
-    let host = match url.port() {
-        Some(port) => format!("{host}:{port}"),
-        None => host.to_owned(),
-    };
-    HeaderValue::try_from(host).ok()
-}
-
-/// The configured headers, with values marked as sensitive so that they are never printed.
-fn headers_of(settings: &HttpSettings) -> Result<HeaderMap, String> {
-    let mut headers = HeaderMap::new();
-    headers.insert(
-        USER_AGENT,
-        HeaderValue::from_static(concat!("mcpvisor/", env!("CARGO_PKG_VERSION"))),
-    );
-    // Compression costs time and delays the events of a stream.
-    headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
-    let mut configured = HeaderMap::new();
-    for (name, value) in &settings.headers {
-        let parsed = HeaderName::try_from(name.as_str());
-        let parsed = parsed.map_err(|_| format!("`{name}` is not a header name"))?;
-        let value = HeaderValue::from_str(value.expose_secret());
-        let mut value = value.map_err(|_| {
-            format!("value of header `{name}` contains characters that are not allowed in a header")
-        })?;
-        value.set_sensitive(true);
-        configured.append(parsed, value);
-    }
-    for name in [USER_AGENT, ACCEPT_ENCODING] {
-        if configured.contains_key(&name) {
-            headers.remove(&name);
-        }
-    }
-    for (name, value) in configured {
-        headers.append(name, value);
-    }
-    debug_assert!(
-        headers
-            .get(AUTHORIZATION)
-            .is_none_or(HeaderValue::is_sensitive)
-    );
-    Ok(headers)
 }
 
 #[cfg(test)]
@@ -208,7 +150,7 @@ pub(in crate::transport) mod tests {
             credential: None,
             kind: HttpKind::Streamable,
         };
-        RequestFactory::new(&settings, &Tls::system())
+        RequestFactory::new(&Arc::new(settings), &Tls::system())
     }
 
     #[test]

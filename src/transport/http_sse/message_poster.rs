@@ -48,8 +48,8 @@ impl MessagePoster {
         };
         Ok(Self {
             tasks: LinkTasks::new(sink),
-            call: request(&factory.calls)?,
-            note: request(&factory.streams)?,
+            call: request(factory.for_calls())?,
+            note: request(factory.for_streams())?,
             server: factory,
         })
     }

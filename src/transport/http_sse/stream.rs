@@ -57,7 +57,7 @@ pub(super) async fn open(common: CommonParts<'_>) -> Result<OpenedStream, LinkOp
     let settings = common.settings;
     let mut factory = RequestFactory::new(settings, common.tls)?;
     let request = factory
-        .request(&factory.streams, Method::GET)
+        .request(factory.for_streams(), Method::GET)
         .insert_header((ACCEPT, HeaderValue::from_static("text/event-stream")))
         .insert_header((CACHE_CONTROL, HeaderValue::from_static("no-store")));
     let request = freeze(request)?;

@@ -44,8 +44,7 @@ pub(super) struct HttpLinkState {
     pub(super) tasks: LinkTasks,
     pub(super) counters: Counters,
     pub(super) answers: LargeAnswers,
-    server: RequestFactory,
-    session: RefCell<SessionHeaders>,
+    server: Rc<RequestFactory>,
     requests: RefCell<Rc<SessionRequests>>,
     sessionless_request_cache: SessionlessRequestCache,
     /// Task of the stream for messages that belong to no call.
@@ -64,14 +63,14 @@ impl HttpLinkState {
         let settings = Arc::clone(common.settings);
         let mut server = RequestFactory::new(&settings, common.tls)?;
         server.cookies = session.cookies.clone();
-        let requests = SessionRequests::new(&server, &session)?;
+        let server = Rc::new(server);
+        let requests = SessionRequests::new(&server, session);
         Ok(Rc::new(Self {
             settings,
             tasks: LinkTasks::new(sink),
             counters: common.counters.clone(),
             answers: common.answers.clone(),
             server,
-            session: RefCell::new(session),
             requests: RefCell::new(Rc::new(requests)),
             sessionless_request_cache: SessionlessRequestCache::default(),
             listening: RefCell::default(),
@@ -116,7 +115,8 @@ impl HttpLinkState {
     }
 
     pub(super) fn http_session(&self) -> Option<HttpSession> {
-        let session = self.session.borrow();
+        let requests = self.requests.borrow();
+        let session = requests.session();
         let id = session.id.as_ref();
         let id = id.and_then(|id| id.to_str().ok()).map(str::to_owned);
         let revision = session.revision?;
@@ -169,18 +169,10 @@ impl HttpLinkState {
     }
 
     fn change_session(&self, change: impl FnOnce(&mut SessionHeaders)) {
-        let mut session = self.session.borrow().clone();
+        let mut session = self.requests.borrow().session().clone();
         change(&mut session);
-        match SessionRequests::new(&self.server, &session) {
-            Ok(requests) => {
-                *self.requests.borrow_mut() = Rc::new(requests);
-                *self.session.borrow_mut() = session;
-            }
-            Err(error) => {
-                let url = public_url(&self.settings.url);
-                log::error!(url, error:%; "session cannot be used");
-            }
-        }
+        let requests = SessionRequests::new(&self.server, session);
+        *self.requests.borrow_mut() = Rc::new(requests);
     }
 
     /// Delivers the messages received for `call`. Returns whether the answer was among them. `room`
@@ -226,7 +218,9 @@ impl HttpLinkState {
         let Envelope::Response(response) = envelope else {
             return None;
         };
-        self.session.borrow().id.as_ref()?;
+        if !self.requests.borrow().has_session() {
+            return None;
+        }
         let text = session_error(&response.outcome)?;
         Some(SessionRefusal {
             answer: Some(envelope.clone()),

@@ -16,6 +16,8 @@ use crate::transport::{HttpSettings, OutgoingFrame};
 
 pub(super) struct HttpMessage {
     pub(super) frame: Bytes,
+    /// Whether it uses the connections for clients' calls.
+    is_call: bool,
     headers: Option<Headers>,
     forwarded: Option<Arc<ClientHeaders>>,
 }
@@ -23,6 +25,7 @@ pub(super) struct HttpMessage {
 impl HttpMessage {
     pub(super) fn new(outgoing: OutgoingFrame) -> Self {
         Self {
+            is_call: outgoing.call.is_some() && !outgoing.is_own,
             frame: outgoing.frame,
             headers: outgoing.headers,
             forwarded: outgoing.forwarded,
@@ -36,25 +39,29 @@ impl HttpMessage {
 
     /// Whether the message is sent in a session.
     pub(super) const fn has_session(&self, requests: &SessionRequests) -> bool {
-        requests.has_session && !self.is_sessionless()
+        requests.has_session() && !self.is_sessionless()
     }
 
-    /// Sends the message, based on the request `in_session` unless it belongs to no session.
+    /// Sends the message, based on a request of the session unless it belongs to none.
     pub(super) async fn post(
         &self,
         link_state: &HttpLinkState,
-        in_session: &FrozenClientRequest,
+        requests: &SessionRequests,
     ) -> Result<ClientResponse, SendRequestError> {
         let mut extra = self.forwarded(&link_state.settings);
         let Some(headers) = &self.headers else {
             // Some servers of the newer era refuse the older era's handshake without this header.
-            if !link_state.requests().has_session && is_handshake(&self.frame) {
+            if !requests.has_session() && is_handshake(&self.frame) {
                 extra.insert(
                     HeaderName::from_static(METHOD),
                     HeaderValue::from_static("initialize"),
                 );
             }
-            return self.send(link_state, in_session, &extra).await;
+            let request = match self.is_call {
+                true => requests.call()?,
+                false => requests.note()?,
+            };
+            return self.send(link_state, request, &extra).await;
         };
         let request = link_state.sessionless(&headers.standard)?;
         for (name, value) in headers.params.iter().filter_map(readable) {

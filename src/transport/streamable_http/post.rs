@@ -57,7 +57,7 @@ async fn run_call(
     {
         return;
     }
-    let send = || message.post(link_state, &requests.call);
+    let send = || message.post(link_state, requests);
     let sent = send_or_repeat(send, || is_repeatable(&message.frame)).await;
     match sent {
         Ok(response) if is_refusal(&response) => {
@@ -124,7 +124,7 @@ async fn refused_token(
         link_state.tasks.emit(LinkEvent::SignIn(place));
         // The server may no longer require a token.
         let _ = timeout(LOOK_AGAIN, credential.signed_in()).await;
-        match message.post(link_state, &requests.call).await {
+        match message.post(link_state, requests).await {
             Ok(next) => response = next,
             Err(error) => return link_state.tasks.fail(Some(call), link_error(&error)),
         }
@@ -145,7 +145,7 @@ async fn answer(
         return Box::pin(refusal).await;
     }
     if !message.is_sessionless()
-        && !requests.has_session
+        && !requests.has_session()
         && let Some(id) = response.headers().get(SESSION_ID)
     {
         link_state.adopt_session(id);
@@ -250,7 +250,7 @@ pub(super) fn note(link_state: &Rc<HttpLinkState>, message: HttpMessage) -> Resu
 
 async fn run_note(link_state: Rc<HttpLinkState>, message: HttpMessage) {
     let requests = link_state.requests();
-    let send = || message.post(&link_state, &requests.note);
+    let send = || message.post(&link_state, &requests);
     // Repeating a notification or an answer does no harm.
     let sent = send_or_repeat(send, || true).await;
     match sent {
@@ -270,13 +270,15 @@ async fn run_note(link_state: Rc<HttpLinkState>, message: HttpMessage) {
 /// Ends the session (C-HTTP-16); a server may refuse this.
 pub(super) async fn delete(link_state: &Rc<HttpLinkState>) {
     let requests = link_state.requests();
-    if !requests.has_session {
+    if !requests.has_session() {
         return;
     }
+    let request = match requests.delete() {
+        Ok(request) => request,
+        Err(error) => return log::error!(error:%; "session cannot be ended"),
+    };
     let none = HeaderMap::new();
-    let deleted = link_state
-        .authorized(&requests.delete, &none, Bytes::new())
-        .send();
+    let deleted = link_state.authorized(&request, &none, Bytes::new()).send();
     match deleted.await {
         Ok((response, _)) => log::debug!(status = response.status().as_u16(); "session ended"),
         Err(error) => log::debug!(error:%; "session was not ended"),

@@ -1,5 +1,8 @@
 //! Requests of one session, prepared once: a call clones a reference and adds its body.
 
+use std::cell::OnceCell;
+use std::rc::Rc;
+
 use awc::error::FreezeRequestError;
 use awc::http::Method;
 use awc::http::header::{ACCEPT, CONTENT_TYPE, HeaderName, HeaderValue};
@@ -7,8 +10,8 @@ use awc::{Client, ClientRequest, FrozenClientRequest};
 
 use crate::bridge::headers::{self, StandardHeaders};
 use crate::protocol::{Method as RpcMethod, Revision};
-use crate::transport::http::request_factory::{RequestFactory, freeze};
-use crate::transport::{CookieJar, LinkOpenError};
+use crate::transport::CookieJar;
+use crate::transport::http::request_factory::RequestFactory;
 
 pub(super) const SESSION_ID: HeaderName = HeaderName::from_static("mcp-session-id");
 pub(super) const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
@@ -22,35 +25,90 @@ pub(super) struct SessionHeaders {
     pub(super) cookies: CookieJar,
 }
 
-/// The four requests of a session, ready to be sent.
+/// The requests of a session, each of which is prepared when it is sent first.
 pub(super) struct SessionRequests {
-    pub(super) call: FrozenClientRequest,
-    pub(super) note: FrozenClientRequest,
-    pub(super) listen: FrozenClientRequest,
-    pub(super) delete: FrozenClientRequest,
-    pub(super) has_session: bool,
+    factory: Rc<RequestFactory>,
+    session: SessionHeaders,
+    call: OnceCell<FrozenClientRequest>,
+    note: OnceCell<FrozenClientRequest>,
+    listen: OnceCell<FrozenClientRequest>,
 }
 
 impl SessionRequests {
+    pub(super) fn new(factory: &Rc<RequestFactory>, session: SessionHeaders) -> Self {
+        Self {
+            factory: Rc::clone(factory),
+            session,
+            call: OnceCell::new(),
+            note: OnceCell::new(),
+            listen: OnceCell::new(),
+        }
+    }
+
+    pub(super) const fn has_session(&self) -> bool {
+        self.session.id.is_some()
+    }
+
+    pub(super) const fn session(&self) -> &SessionHeaders {
+        &self.session
+    }
+
+    /// Posts a client's call.
+    ///
     /// # Errors
     ///
-    /// Returns [`LinkOpenError::Other`] if the HTTP client rejects a request.
-    pub(super) fn new(
-        factory: &RequestFactory,
-        session: &SessionHeaders,
-    ) -> Result<Self, LinkOpenError> {
+    /// Returns [`FreezeRequestError`] if the HTTP client rejects the request.
+    pub(super) fn call(&self) -> Result<&FrozenClientRequest, FreezeRequestError> {
+        self.prepared(&self.call, || post(&self.factory, self.factory.for_calls()))
+    }
+
+    /// Posts anything else.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`FreezeRequestError`] if the HTTP client rejects the request.
+    pub(super) fn note(&self) -> Result<&FrozenClientRequest, FreezeRequestError> {
+        self.prepared(&self.note, || {
+            post(&self.factory, self.factory.for_streams())
+        })
+    }
+
+    /// Opens the stream for messages that belong to no call.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`FreezeRequestError`] if the HTTP client rejects the request.
+    pub(super) fn listen(&self) -> Result<&FrozenClientRequest, FreezeRequestError> {
         const SSE: HeaderValue = HeaderValue::from_static("text/event-stream");
 
-        let with_session = |request| freeze(session.add_to(request));
-        let listen = factory.request(&factory.streams, Method::GET);
-        let delete = factory.request(&factory.streams, Method::DELETE);
-        Ok(Self {
-            call: with_session(post(factory, &factory.calls))?,
-            note: with_session(post(factory, &factory.streams))?,
-            listen: with_session(listen.insert_header((ACCEPT, SSE)))?,
-            delete: with_session(delete)?,
-            has_session: session.id.is_some(),
+        self.prepared(&self.listen, || {
+            let factory = &self.factory;
+            let request = factory.request(factory.for_streams(), Method::GET);
+            request.insert_header((ACCEPT, SSE))
         })
+    }
+
+    /// Ends the session.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`FreezeRequestError`] if the HTTP client rejects the request.
+    pub(super) fn delete(&self) -> Result<FrozenClientRequest, FreezeRequestError> {
+        let factory = &self.factory;
+        let request = factory.request(factory.for_streams(), Method::DELETE);
+        self.session.add_to(request).freeze()
+    }
+
+    fn prepared<'a>(
+        &self,
+        cell: &'a OnceCell<FrozenClientRequest>,
+        request: impl FnOnce() -> ClientRequest,
+    ) -> Result<&'a FrozenClientRequest, FreezeRequestError> {
+        if let Some(prepared) = cell.get() {
+            return Ok(prepared);
+        }
+        let prepared = self.session.add_to(request()).freeze()?;
+        Ok(cell.get_or_init(|| prepared))
     }
 }
 
@@ -80,8 +138,14 @@ pub(super) fn sessionless(
 ) -> Result<FrozenClientRequest, FreezeRequestError> {
     let client = match standard.method {
         // The answer is a stream that stays open.
-        RpcMethod::Listen => &factory.streams,
-        _ => &factory.calls,
+        RpcMethod::Listen => factory.for_streams(),
+        // Only the gateway itself sends these.
+        RpcMethod::Discover
+        | RpcMethod::ToolsList
+        | RpcMethod::PromptsList
+        | RpcMethod::ResourcesList
+        | RpcMethod::ResourceTemplatesList => factory.for_streams(),
+        _ => factory.for_calls(),
     };
     let mut request = post(factory, client);
     for (name, text) in standard.pairs() {
@@ -127,8 +191,8 @@ mod tests {
             revision: Some(Revision::V2025_03_26),
             cookies: CookieJar::default(),
         };
-        let requests = SessionRequests::new(&server, &session).ok().unwrap();
-        let sent = requests.call.headers();
+        let requests = SessionRequests::new(&Rc::new(server), session);
+        let sent = requests.call().ok().unwrap().headers();
         assert_eq!(sent.len(), 7);
         assert_eq!(
             sent.get(ACCEPT).unwrap(),
@@ -137,7 +201,8 @@ mod tests {
         assert_eq!(sent.get(USER_AGENT).unwrap(), "secret agent");
         assert_eq!(sent.get(HOST).unwrap(), "secret.example");
         assert_eq!(sent.get(PROTOCOL_VERSION), None);
-        assert_eq!(requests.call.get_uri(), "http://localhost:8080/mcp?key=1");
+        let uri = requests.call().ok().unwrap().get_uri();
+        assert_eq!(uri, "http://localhost:8080/mcp?key=1");
         assert!(!format!("{sent:?}").contains("secret"), "{sent:?}");
     }
 }

@@ -137,7 +137,10 @@ async fn get(
     requests: &SessionRequests,
     last_id: Option<HeaderValue>,
 ) -> GetOutcome {
-    let request = &requests.listen;
+    let request = match requests.listen() {
+        Ok(request) => request,
+        Err(error) => return GetOutcome::Failed(error.to_string()),
+    };
     let mut extra = HeaderMap::new();
     if let Some(id) = last_id {
         extra.insert(LAST_EVENT_ID, id);
@@ -157,7 +160,7 @@ async fn get(
             BodyKind::Events => GetOutcome::ResumableStream(response),
             BodyKind::Json | BodyKind::Missing | BodyKind::Other => GetOutcome::NoStream(code),
         }
-    } else if requests.has_session && !may_change && !is_unsupported(code) {
+    } else if requests.has_session() && !may_change && !is_unsupported(code) {
         let is_stale = link_state.is_stale(requests);
         let error = LinkError::status(code, "");
         GetOutcome::Doubtful(SessionRefusal {
