@@ -15,6 +15,7 @@ mod list_page;
 mod member_type;
 mod merge;
 mod merge_notice;
+mod merged_server;
 mod model_text;
 mod name_filter;
 mod name_rules;

@@ -1,6 +1,7 @@
 //! Routes unlisted tool and prompt names, for servers that serve items without listing them.
 
-use super::snapshot::{MergedServer, Snapshot, SuspendedItem};
+use super::merged_server::MergedServer;
+use super::snapshot::{Snapshot, SuspendedItem};
 use super::{ItemKind, PinMode, PinState, json, public_name};
 use crate::id::ServerName;
 use crate::protocol::RawJson;
