@@ -16,7 +16,7 @@ use super::merged_server::{MergedServer, MergedServers};
 use super::name_rules::PublicRules;
 use super::public_pages::{InvalidCursor, PublicPages};
 use super::search::SearchIndex;
-use super::uri_routing::UriRoutes;
+use super::uri_routing::{UriOwner, UriRoutes};
 use super::{
     Exposure, ItemKind, ListAge, ListCaching, MergeNotice, PinState, ServerPart, ToolHints,
 };
@@ -41,14 +41,6 @@ pub struct ItemOwner {
     pub wraps_output: bool,
     /// The tool or prompt, as its server lists it.
     pub item: RawJson,
-}
-
-/// The owner of a public URI.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct UriOwner {
-    pub server: ServerName,
-    /// The URI that the server uses.
-    pub native: String,
 }
 
 /// A withheld tool or prompt, by its public name.

@@ -3,8 +3,6 @@
 use std::collections::{BTreeSet, HashMap};
 
 use super::merged_server::{MergedServer, MergedServers};
-use super::snapshot::UriOwner;
-use super::unlisted::only;
 use super::uri_template::UriTemplate;
 use super::{ItemKind, uri};
 use crate::id::ServerName;
@@ -14,6 +12,14 @@ const MATCH_STEPS_MAX: usize = 1 << 20;
 
 /// Maximum length of an unlisted URI that is routed to a server, in bytes.
 const URI_BYTES_MAX: usize = 8 * 1024;
+
+/// The owner of a public URI.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UriOwner {
+    pub server: ServerName,
+    /// The URI that the server uses.
+    pub native: String,
+}
 
 /// The servers that unlisted URIs can belong to, each by its index.
 #[derive(Debug)]
@@ -180,4 +186,10 @@ fn interfaces(servers: &[MergedServer]) -> HashMap<String, usize> {
         }
     }
     owners
+}
+
+/// The first, if it is the only one.
+pub(super) fn only<T>(mut all: impl Iterator<Item = T>) -> Option<T> {
+    let first = all.next()?;
+    all.next().is_none().then_some(first)
 }

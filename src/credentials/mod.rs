@@ -6,6 +6,7 @@
 //! credentials of all servers.
 
 mod assertion;
+mod authority;
 mod authorization;
 mod challenge;
 mod credential;

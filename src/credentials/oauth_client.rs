@@ -7,6 +7,7 @@ use std::sync::Arc;
 use url::Url;
 
 use super::assertion::assertion;
+use super::authority::Authority;
 use super::stored_sign_in::{StoredSignIn, unix_now};
 use super::{
     AuthorizationServer, BearerChallenge, ClientSecret, Endpoint, Grant, GrantKind, OAuthSettings,
@@ -18,16 +19,6 @@ use crate::store::open_trusted;
 
 /// Maximum size of a private key file, in bytes.
 const KEY_MAX: u64 = 64 * 1024;
-
-/// The authorization server of a protected server.
-#[derive(Clone, Debug)]
-pub(super) struct Authority {
-    /// The resource that tokens are requested for (RFC 8707).
-    pub(super) resource: String,
-    pub(super) server: AuthorizationServer,
-    /// The scopes that the server supports.
-    pub(super) scopes: Scopes,
-}
 
 /// The OAuth client for the server at `url`. The gateway's credential and its users' share it.
 pub(super) struct OAuthClient {

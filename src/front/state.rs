@@ -16,7 +16,7 @@ use crate::auth::{TokenSettings, TokenVerifier};
 use crate::calls::Quota;
 use crate::credentials::{SubjectTokens, Web};
 use crate::masking::LiveSecrets;
-use crate::sessions::{RememberedCredentials, Sessions};
+use crate::sessions::Sessions;
 use crate::telemetry::Counters;
 use crate::transport::{Tls, WebClient};
 
@@ -105,7 +105,7 @@ impl Front {
         }
         self.subjects.set_wanted(settings.keeps_tokens);
         if !settings.auth.remember.by_session {
-            RememberedCredentials::of(&self.sessions).forget_all();
+            self.sessions.registry().forget_all_credentials();
         }
         self.settings.store(Arc::new(settings));
     }

@@ -95,12 +95,8 @@ impl<'a> SessionList<'a> {
     pub async fn page(&self, offset: usize, limit: usize) -> (usize, Vec<SessionView>) {
         let mut all = self.0.context().registry.ids();
         all.sort_unstable();
-        let mut views = Vec::new();
-        for id in all.iter().skip(offset).take(limit) {
-            // Sessions that have ended in the meantime are skipped.
-            views.extend(self.view(*id).await);
-        }
-        (all.len(), views)
+        let shown = all.iter().skip(offset).take(limit);
+        (all.len(), self.views(shown).await)
     }
 
     /// Returns the total number of sessions, about `limit` of them after a name in history and log
@@ -115,11 +111,7 @@ impl<'a> SessionList<'a> {
         let total = all.len();
         all.retain(|id| after.is_none_or(|after| id.handle() > after));
         let end = page_end(&mut all, limit);
-        let mut views = Vec::new();
-        for id in all.iter().take(end) {
-            // Sessions that have ended in the meantime are skipped.
-            views.extend(self.view(*id).await);
-        }
+        let views = self.views(all.iter().take(end)).await;
         (total, views, end < all.len())
     }
 
@@ -157,6 +149,15 @@ impl<'a> SessionList<'a> {
     fn id_of(&self, wanted: &str) -> Option<SessionId> {
         let mut all = self.0.context().registry.ids().into_iter();
         all.find(|id| handle(*id) == wanted)
+    }
+
+    /// Sessions that have ended in the meantime are skipped.
+    async fn views(&self, ids: impl Iterator<Item = &SessionId>) -> Vec<SessionView> {
+        let mut views = Vec::new();
+        for id in ids {
+            views.extend(self.view(*id).await);
+        }
+        views
     }
 
     async fn view(&self, id: SessionId) -> Option<SessionView> {

@@ -5,10 +5,12 @@
 //! only while one of its requests waits. If it disconnects before the answer, the call is cancelled
 //! (S-CANC-01). While it collects answers to the server's questions, the call is parked.
 
+mod hosted_task;
 mod parking;
 mod reply_target;
 mod response;
 mod rounds;
+mod sent_call;
 mod state;
 mod task;
 
@@ -43,7 +45,8 @@ use crate::protocol::{
 };
 use crate::telemetry::{Counter, LogScope};
 use rounds::ClientRounds;
-use state::{CallState, OutgoingCall, SentCall};
+use sent_call::SentCall;
+use state::{CallState, OutgoingCall};
 
 pub(crate) use reply_target::ReplyTarget;
 pub(crate) use response::failed_by_bug;

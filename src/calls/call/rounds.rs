@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use uuid::Uuid;
 
-use super::task::AdoptedTask;
+use super::hosted_task::AdoptedTask;
 use crate::calls::call_context::CallContext;
 use crate::calls::open_questions::OpenQuestions;
 use crate::calls::parked_calls::{CallAddress, ParkedPermit};

@@ -2,9 +2,10 @@
 
 use futures_util::future::LocalBoxFuture;
 
-use super::task::HostedTask;
+use super::hosted_task::HostedTask;
+use super::sent_call::SentCall;
 use crate::calls::call_route::CallPermit;
-use crate::downstream::{CallMessage, CallSenders, CancelCall, Deadline};
+use crate::downstream::{CallSenders, Deadline};
 use crate::protocol::{Failure, Request, Response};
 
 pub(super) enum CallState {
@@ -39,14 +40,6 @@ pub(super) struct OutgoingCall {
 /// Completes with the connection for a call, or with the reason why none could be opened.
 pub(crate) type ConnectionOpening = LocalBoxFuture<'static, Result<CallSenders, Failure>>;
 
-/// A call that was sent to its server.
-pub(super) struct SentCall {
-    pub(super) senders: CallSenders,
-    /// The number under which the server received the call. It differs in each attempt.
-    pub(super) sent_as: u64,
-    pub(super) _permit: CallPermit,
-}
-
 impl CallState {
     pub(super) fn opening(outgoing: Option<OutgoingCall>, opening: ConnectionOpening) -> Self {
         let opening = Some(opening);
@@ -74,13 +67,5 @@ impl CallState {
             Self::Task(task) => Some(task),
             _ => None,
         }
-    }
-}
-
-impl SentCall {
-    pub(super) fn cancel(&self, arbiter: usize, reason: Option<String>) {
-        let number = self.sent_as;
-        let cancel = CancelCall { number, reason };
-        self.senders.send(arbiter, CallMessage::CancelCall(cancel));
     }
 }

@@ -5,10 +5,10 @@
 
 use std::time::Duration;
 
+use super::hosted_task::{AdoptedTask, HostedTask};
 use super::parking::GATHER_DELAY;
 use super::reply_target::ReplyTarget;
-use super::state::{CallState, SentCall};
-use super::{Call, CallOwner};
+use super::{Call, CallOwner, CallState};
 use crate::bridge::error::{self, TranslatedError};
 use crate::bridge::task::Task;
 use crate::calls::alarms::Alarm;
@@ -31,26 +31,6 @@ const TASK_WAIT_MAX: Duration = Duration::from_secs(2);
 /// Maximum number of waiting requests for one task. Further requests receive the last known state
 /// immediately.
 const WAITING_MAX: usize = 16;
-
-pub(super) struct HostedTask {
-    task: BridgedTask,
-    /// The call at the server; `None` once the task has ended.
-    sent: Option<SentCall>,
-    /// Requests for the task that were not answered yet.
-    waiting: Vec<ClientRequest>,
-}
-
-/// A task of an earlier process of the gateway whose state the server has not reported yet.
-pub(super) struct AdoptedTask {
-    task: OrphanedTask,
-    waiting: Vec<ClientRequest>,
-}
-
-impl HostedTask {
-    pub(super) const fn sent(&self) -> Option<&SentCall> {
-        self.sent.as_ref()
-    }
-}
 
 impl Call {
     /// Handles a notification of a call that may become a task. Once it has, only the task's state

@@ -30,7 +30,7 @@ use url::Url;
 
 use super::oauth_client::OAuthClient;
 use super::stored_sign_in::{StoredSignIn, unix_now};
-use super::{BearerChallenge, GrantKind, OAuthSettings, SignInOffer, SubjectTokens, Vault, Web};
+use super::{BearerChallenge, GrantKind, OAuthSettings, SubjectTokens, Vault, Web};
 use crate::id::{Principal, ServerName, Subject};
 use crate::masking::{LiveSecrets, SecretOrigin};
 use crate::telemetry::Counters;
@@ -55,7 +55,7 @@ pub struct Credential {
     /// The owner, if not the gateway.
     user: Option<User>,
     oauth: Arc<OAuthClient>,
-    entry: VaultEntry,
+    pub(super) entry: VaultEntry,
     counters: Counters,
     /// Secrets to mask; every token is added before a request carries it.
     secrets: LiveSecrets,
@@ -66,7 +66,7 @@ pub struct Credential {
     /// Whether a request has carried a token since the last sign-in.
     is_used: AtomicBool,
     is_renewing: AtomicBool,
-    waiting: WaitingSignIns,
+    pub(super) waiting: WaitingSignIns,
     /// The secret with which the person of the last sign-in can revoke it.
     take_back: Mutex<Option<SecretString>>,
     refusals: Refusals,
@@ -265,11 +265,6 @@ impl Credential {
         kept.refresh.is_some() || kept.access.is_some()
     }
 
-    /// The principals with stored credentials for this server.
-    pub async fn known_users(&self) -> Vec<Principal> {
-        self.entry.principals().await
-    }
-
     /// The owner, if not the gateway.
     pub fn principal(&self) -> Option<&Principal> {
         self.user.as_ref().map(|user| &user.principal)
@@ -285,22 +280,6 @@ impl Credential {
     /// Whether the credential can be dropped without losing state.
     pub fn is_unused(&self) -> bool {
         self.is_exchanged() || !self.has_token() && self.waiting.is_empty()
-    }
-
-    /// Whether the callback with this state belongs to a pending sign-in of this credential.
-    pub fn awaits(&self, state: &str) -> bool {
-        self.waiting.has(state)
-    }
-
-    /// The facts to show on the page of the sign-in with this state.
-    pub fn offer(&self, state: &str) -> Option<SignInOffer> {
-        self.waiting.offer(state, self.login_name())
-    }
-
-    /// Continues the sign-in in the browser with this cookie: returns the page of the authorization
-    /// server.
-    pub fn continue_in(&self, state: &str, cookie: &str) -> Option<Url> {
-        self.waiting.continue_in(state, cookie)
     }
 
     /// Whether this is the secret with which the last sign-in can be revoked.

@@ -8,8 +8,8 @@ use url::Url;
 
 use super::waiting_sign_ins::WaitingSignIn;
 use super::{Credential, Granted, HeldSignIn, SignInError};
+use crate::credentials::authority::Authority;
 use crate::credentials::authorization::state_of;
-use crate::credentials::oauth_client::Authority;
 use crate::credentials::pkce::random_text;
 use crate::credentials::stored_sign_in::{StoredSignIn, unix_now};
 use crate::credentials::visit::ExpectedBrowser;

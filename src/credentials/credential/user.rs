@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 use url::Url;
 
 use super::{Credential, SignInError};
-use crate::credentials::oauth_client::Authority;
+use crate::credentials::authority::Authority;
 use crate::credentials::stored_sign_in::StoredSignIn;
 use crate::credentials::{RegisteredClient, Scopes, SubjectToken, SubjectTokens};
 use crate::id::{Principal, Subject};

@@ -13,7 +13,7 @@ use crate::id::{Principal, ServerName};
 
 /// The vault entry of the gateway, or of one user, at a server.
 #[derive(Clone)]
-pub(super) struct VaultEntry {
+pub(in crate::credentials) struct VaultEntry {
     vault: Vault,
     pub(super) server: ServerName,
     name: String,
@@ -78,7 +78,7 @@ impl VaultEntry {
     }
 
     /// The principals that have an entry for this server.
-    pub(super) async fn principals(&self) -> Vec<Principal> {
+    pub(in crate::credentials) async fn principals(&self) -> Vec<Principal> {
         let this = self.clone();
         let known = spawn_blocking(move || {
             let names = this.vault.names(&format!("{}.", this.server)).into_iter();

@@ -52,7 +52,7 @@ impl WaitingSignIn {
 
 /// The pending sign-ins of one credential, oldest first.
 #[derive(Default)]
-pub(super) struct WaitingSignIns(Mutex<Vec<WaitingSignIn>>);
+pub(in crate::credentials) struct WaitingSignIns(Mutex<Vec<WaitingSignIn>>);
 
 impl WaitingSignIns {
     pub(super) fn is_empty(&self) -> bool {
@@ -72,7 +72,7 @@ impl WaitingSignIns {
     }
 
     /// Whether the callback with this state belongs to one of them.
-    pub(super) fn has(&self, state: &str) -> bool {
+    pub(in crate::credentials) fn has(&self, state: &str) -> bool {
         self.0.lock().iter().any(|sign_in| sign_in.is_of(state))
     }
 
@@ -94,7 +94,11 @@ impl WaitingSignIns {
     }
 
     /// The facts to show on the page of the sign-in with this state.
-    pub(super) fn offer(&self, state: &str, login: LoginName) -> Option<SignInOffer> {
+    pub(in crate::credentials) fn offer(
+        &self,
+        state: &str,
+        login: LoginName,
+    ) -> Option<SignInOffer> {
         let waiting = self.0.lock();
         let sign_in = waiting.iter().find(|sign_in| sign_in.is_of(state))?;
         Some(SignInOffer {
@@ -108,7 +112,7 @@ impl WaitingSignIns {
 
     /// Continues the sign-in in the browser with this cookie. Returns the page of the authorization
     /// server.
-    pub(super) fn continue_in(&self, state: &str, cookie: &str) -> Option<Url> {
+    pub(in crate::credentials) fn continue_in(&self, state: &str, cookie: &str) -> Option<Url> {
         let mut waiting = self.0.lock();
         let sign_in = waiting.iter_mut().find(|sign_in| sign_in.is_of(state))?;
         sign_in.browser.bind(cookie);

@@ -16,7 +16,6 @@ use crate::front::settings::FrontSettings;
 use crate::front::state::Front;
 use crate::id::SessionId;
 use crate::protocol::{ErrorKind, Failure};
-use crate::sessions::RememberedCredentials;
 use crate::telemetry::unix_millis;
 
 /// Marks a request that was authenticated by its session.
@@ -50,15 +49,14 @@ pub(super) fn authenticate(
     let verifier = verifier.ok_or_else(handler::no_tokens)?;
     let (sessions, from) = (front.sessions.clone(), handler::address(request));
     let checking = async move {
-        let sessions = RememberedCredentials::of(&sessions);
         let checked = remembered.checked_again(&verifier, from, now).await;
         let checked = checked.inspect_err(|failure| {
             if failure.kind == ErrorKind::Unauthorized {
-                sessions.forget(id, &remembered);
+                sessions.registry().forget_credentials(id, &remembered);
             }
         })?;
         let identity = checked.identity().clone();
-        sessions.add(id, Arc::new(checked));
+        sessions.registry().remember(id, Arc::new(checked));
         Ok(identity)
     };
     Ok(Either::Right(checking.boxed_local()))
@@ -77,7 +75,7 @@ fn find(
         return None;
     }
     let id = SessionId::parse(header_text(request, &SESSION_ID)?)?;
-    Some((id, RememberedCredentials::of(&front.sessions).get(id)?))
+    Some((id, front.sessions.registry().credentials(id)?))
 }
 
 /// Refuses a message outside a session if it was authenticated by a session.
@@ -124,6 +122,6 @@ pub(super) fn note(
 pub(super) fn keep(request: &HttpRequest, front: &Front, id: SessionId) {
     let presented = request.extensions_mut().remove::<Presented>();
     if let Some(Presented(presented)) = presented {
-        RememberedCredentials::of(&front.sessions).add(id, Arc::new(presented));
+        front.sessions.registry().remember(id, Arc::new(presented));
     }
 }
