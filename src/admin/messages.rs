@@ -23,7 +23,7 @@ pub(super) const VIEW_HEADER: HeaderName = HeaderName::from_static("mcpvisor-vie
 /// The place of a part of a list.
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Page {
+pub(super) struct PagePosition {
     /// Entries in the whole list.
     pub(super) total: usize,
     /// Maximum entries in this part.
@@ -37,7 +37,7 @@ pub(super) struct Page {
 pub(super) struct Servers {
     pub(super) servers: Vec<ServerStatus>,
     #[serde(flatten)]
-    pub(super) page: Page,
+    pub(super) page: PagePosition,
 }
 
 /// The outcome of an order, and the server after it.
@@ -72,7 +72,7 @@ pub(super) struct Tools {
     /// Approximate tokens that the whole list costs a model.
     pub(super) tokens: usize,
     #[serde(flatten)]
-    pub(super) page: Page,
+    pub(super) page: PagePosition,
 }
 
 /// Token cost of one server's tools.
@@ -89,7 +89,7 @@ pub(super) struct ToolsOfServer {
 pub(super) struct Pins {
     pub(super) pins: Vec<PinView>,
     #[serde(flatten)]
-    pub(super) page: Page,
+    pub(super) page: PagePosition,
 }
 
 /// Digest of the approved definition; if absent, whatever is listed now is approved.
@@ -113,7 +113,7 @@ pub(super) struct Approved {
 pub(super) struct Sessions {
     pub(super) sessions: Vec<SessionView>,
     #[serde(flatten)]
-    pub(super) page: Page,
+    pub(super) page: PagePosition,
 }
 
 /// The API keys, without their hashes.

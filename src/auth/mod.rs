@@ -1,7 +1,6 @@
 //! Authenticates the sender of a request, and determines what it may do.
 
 mod api_key;
-mod ask_places;
 mod client_limits;
 mod identity;
 mod introspection;
@@ -13,6 +12,7 @@ mod rights;
 mod session_credentials;
 mod token_answer;
 mod tokens;
+mod verification_permits;
 mod verified_token;
 mod webhook;
 

@@ -10,11 +10,11 @@ use quick_cache::sync::{Cache, DefaultLifecycle};
 use tokio::time::timeout;
 
 use super::api_key::TokenHash;
-use super::ask_places::AskPlaces;
 use super::identity::Identity;
 use super::introspection::{Introspection, IntrospectionSettings};
 use super::jwt::{self, JwtSettings, JwtVerifier};
 use super::rights::Rights;
+use super::verification_permits::VerificationPermits;
 use super::verified_token::{PresentedToken, TokenError, VerifiedToken};
 use super::webhook::{Webhook, WebhookSettings};
 use crate::credentials::{SubjectTokens, Web};
@@ -107,7 +107,7 @@ pub struct TokenVerifier {
     known: TokenCache<Identity>,
     /// Separate, so that wrong tokens cannot evict valid ones.
     refused: TokenCache<Failure>,
-    asking: AskPlaces,
+    asking: VerificationPermits,
     /// When the log last reported that tokens cannot be verified, in milliseconds since 1970.
     warned_at: AtomicU64,
 }
@@ -159,7 +159,7 @@ impl TokenVerifier {
             subjects,
             known: token_cache(KNOWN_MAX),
             refused: token_cache(REFUSED_MAX),
-            asking: AskPlaces::default(),
+            asking: VerificationPermits::default(),
             warned_at: AtomicU64::new(0),
         }
     }

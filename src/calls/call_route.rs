@@ -165,7 +165,7 @@ impl ConnectionSearch {
         };
         let credential = self.server.user_credential(&key);
         credential.as_ref().inspect(|it| it.look_again());
-        if let Some(credential) = credential.filter(|it| it.needs_login()) {
+        if let Some(credential) = credential.filter(|it| it.refusals().needs_login()) {
             let asking = async move { Err(self.consent_failure(&credential).await) };
             return Ok(ConnectionAccess::Opening(asking.boxed_local()));
         }
@@ -272,7 +272,7 @@ impl ConnectionSearch {
         if let Some(failure) = self.server.needs_login(key) {
             return Err(failure);
         }
-        if let Some(credential) = credential.filter(|it| it.needs_login()) {
+        if let Some(credential) = credential.filter(|it| it.refusals().needs_login()) {
             return Err(self.consent_failure(&credential).await);
         }
         let up = if self.max_wait.is_zero() {

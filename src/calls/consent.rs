@@ -17,7 +17,7 @@ use crate::downstream::{
     CallSenders, Caller, CredentialsChoice, Downstreams, Server, ServerSettings,
 };
 use crate::id::{Principal, ServerName};
-use crate::protocol::{ErrorKind, Failure, Request};
+use crate::protocol::{ErrorKind, Failure, RawJson, Request, code};
 
 /// How long the authorization server may take to provide the sign-in page.
 const PAGE_WITHIN: Duration = Duration::from_secs(30);
@@ -76,7 +76,7 @@ pub(crate) fn of_unknown(
 /// Completes when the credential's user has to sign in; never completes without a credential.
 pub(crate) async fn needed(credential: Option<&Arc<Credential>>) {
     match credential {
-        Some(credential) => credential.login_needed().await,
+        Some(credential) => credential.refusals().login_needed().await,
         None => pending().await,
     }
 }
@@ -114,7 +114,7 @@ fn requester(client: Option<&str>) -> String {
 }
 
 fn not_exchanged(server: &ServerName, credential: &Credential) -> Option<Failure> {
-    let Some(NotRenewed::NotExchanged(why)) = credential.refused() else {
+    let Some(NotRenewed::NotExchanged(why)) = credential.refusals().last() else {
         return None;
     };
     let message = format!(
@@ -144,5 +144,21 @@ fn waiting(server: &Server, caller: &Caller) -> Option<Arc<Credential>> {
         return None;
     }
     let credential = server.user_credential(&server.connection_key_for(caller));
-    credential.filter(|credential| credential.needs_login())
+    credential.filter(|credential| credential.refusals().needs_login())
+}
+
+/// Returns the `URLElicitationRequiredError` of 2025-11-25 (S-REQ-05).
+pub(crate) fn elicitation_required(failure: &Failure, page: &str, elicitation_id: &str) -> RawJson {
+    let mut data = failure.without_page().data();
+    data["elicitations"] = json!([{
+        "mode": "url",
+        "elicitationId": elicitation_id,
+        "url": page,
+        "message": format!("{}: sign in there", failure.message),
+    }]);
+    RawJson::from_value(&json!({
+        "code": code::URL_ELICITATION_REQUIRED,
+        "message": failure.message,
+        "data": data,
+    }))
 }

@@ -11,7 +11,6 @@ use crate::catalog::{
     DESCRIBED_MAX, Exposure, FOUND, FOUND_MAX, ItemKind, ItemOwner, Snapshot, StaticTool,
 };
 use crate::downstream::Caller;
-use crate::id::ViewId;
 use crate::protocol::{Envelope, Method, RawJson, Request};
 use crate::supervision::ChildPhase;
 
@@ -35,84 +34,79 @@ pub(crate) enum Discovered {
 /// Error message of a static tool, written for the model.
 type Mistake = String;
 
-impl CallContext {
+impl Discovered {
     /// Returns the outcome of a request if it calls a static tool of the client's view.
-    pub(crate) fn discover(&self, request: &Request, caller: &Caller) -> Option<Discovered> {
-        let exposure = self.catalog.exposure(caller);
+    pub(crate) fn of(context: &CallContext, request: &Request, caller: &Caller) -> Option<Self> {
+        let exposure = context.catalog.exposure(caller);
         if exposure == Exposure::All || request.method != Method::ToolsCall {
             return None;
         }
         let tool = exposure.tool(&request.name()?)?;
-        let catalog = self.catalog.of(caller);
+        let catalog = context.catalog.of(caller);
         let done = match tool {
             StaticTool::Call { named_by } => call(request, &catalog, named_by),
             StaticTool::CallInGroup => call_in_group(request, &catalog),
-            _ => self
-                .answer(tool, request, &catalog, caller)
-                .map(Discovered::Answer),
+            _ => answer(tool, request, &catalog).map(|answer| {
+                let unavailable = match tool {
+                    StaticTool::ListAll => Vec::new(),
+                    _ => unavailable(context, caller),
+                };
+                let answer = match unavailable.is_empty() {
+                    true => answer,
+                    false => format!("{answer}\nUnavailable now: {}", unavailable.join("; ")),
+                };
+                Self::Answer(result(&answer, false))
+            }),
         };
-        Some(done.unwrap_or_else(|mistake| Discovered::Answer(result(&mistake, true))))
+        Some(done.unwrap_or_else(|mistake| Self::Answer(result(&mistake, true))))
     }
+}
 
-    fn answer(
-        &self,
-        tool: StaticTool,
-        request: &Request,
-        catalog: &Snapshot,
-        caller: &Caller,
-    ) -> Result<RawJson, Mistake> {
-        let arguments = arguments(request)?;
-        let text = |name: &str| {
-            arguments[name]
-                .as_str()
-                .map(str::trim)
-                .filter(|it| !it.is_empty())
-        };
-        let answer = match tool {
-            StaticTool::Find => {
-                let query = text("query").ok_or("`query` must describe the task")?;
-                let limit = arguments["limit"].as_u64();
-                let limit = limit.and_then(|limit| usize::try_from(limit).ok());
-                found(catalog, query, limit.unwrap_or(FOUND).clamp(1, FOUND_MAX))
-            }
-            StaticTool::Describe => described(catalog, &arguments["names"])?,
-            StaticTool::ListGroups => groups(catalog),
-            StaticTool::LoadGroup => match text("group") {
-                Some(group) => loaded(catalog, group)?,
-                None => groups(catalog),
-            },
-            StaticTool::ListAll => all(catalog),
-            StaticTool::Call { .. } | StaticTool::CallInGroup => String::new(),
-        };
-        let unavailable = self.unavailable(caller);
-        let answer = match unavailable.is_empty() || tool == StaticTool::ListAll {
-            true => answer,
-            false => format!("{answer}\nUnavailable now: {}", unavailable.join("; ")),
-        };
-        Ok(result(&answer, false))
-    }
+fn answer(tool: StaticTool, request: &Request, catalog: &Snapshot) -> Result<String, Mistake> {
+    let arguments = arguments(request)?;
+    let text = |name: &str| {
+        arguments[name]
+            .as_str()
+            .map(str::trim)
+            .filter(|it| !it.is_empty())
+    };
+    Ok(match tool {
+        StaticTool::Find => {
+            let query = text("query").ok_or("`query` must describe the task")?;
+            let limit = arguments["limit"].as_u64();
+            let limit = limit.and_then(|limit| usize::try_from(limit).ok());
+            found(catalog, query, limit.unwrap_or(FOUND).clamp(1, FOUND_MAX))
+        }
+        StaticTool::Describe => described(catalog, &arguments["names"])?,
+        StaticTool::ListGroups => groups(catalog),
+        StaticTool::LoadGroup => match text("group") {
+            Some(group) => loaded(catalog, group)?,
+            None => groups(catalog),
+        },
+        StaticTool::ListAll => all(catalog),
+        StaticTool::Call { .. } | StaticTool::CallInGroup => String::new(),
+    })
+}
 
-    /// Returns the unavailable servers of the client's view, each with the reason.
-    fn unavailable(&self, caller: &Caller) -> Vec<String> {
-        let servers = self.downstreams.all();
-        let shown = servers.values().filter(|server| {
-            let view = &caller.view;
-            *view == ViewId::Default || self.catalog.names_in(view, server.name()).is_some()
-        });
-        let reasons = shown.filter_map(|server| {
-            if server.is_halted() {
-                return Some(server.halted().message);
-            }
-            let child = server.shared();
-            let is_fine = matches!(
-                child.snapshot().status.phase(),
-                ChildPhase::Up | ChildPhase::Idle
-            );
-            let away = child.current().err().filter(|_| !is_fine)?;
-            Some(server.away(&away).message)
-        });
-        reasons.collect()
-    }
+/// Returns the unavailable servers of the client's view, each with the reason.
+fn unavailable(context: &CallContext, caller: &Caller) -> Vec<String> {
+    let servers = context.downstreams.all();
+    let shown = servers
+        .values()
+        .filter(|server| context.shows(server, caller));
+    let reasons = shown.filter_map(|server| {
+        if server.is_halted() {
+            return Some(server.halted().message);
+        }
+        let child = server.shared();
+        let is_fine = matches!(
+            child.snapshot().status.phase(),
+            ChildPhase::Up | ChildPhase::Idle
+        );
+        let away = child.current().err().filter(|_| !is_fine)?;
+        Some(server.away(&away).message)
+    });
+    reasons.collect()
 }
 
 /// Returns a tool result with a text.

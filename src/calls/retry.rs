@@ -46,20 +46,23 @@ pub(crate) struct RetryState {
 }
 
 impl RetryState {
-    pub(crate) fn new(request: &Request, target: &CallTarget, deadline: Deadline) -> Self {
+    /// If the call is not `repeatable`, it is sent again only if it was not written, regardless of
+    /// the tool's hints.
+    pub(crate) fn new(
+        request: &Request,
+        target: &CallTarget,
+        deadline: Deadline,
+        repeatable: bool,
+    ) -> Self {
+        let tool = target.tool.as_ref().filter(|_| repeatable);
         Self {
             request: request.clone(),
             target: target.clone(),
             deadline,
-            hints: target.tool.as_ref().map(|tool| tool.hints),
+            hints: tool.map(|tool| tool.hints),
             times: 0,
             may_have_run: false,
         }
-    }
-
-    /// Allows further retries only if the call was not written, regardless of the tool's hints.
-    pub(crate) fn retry_only_if_unsent(&mut self) {
-        self.hints = None;
     }
 
     /// Returns the delay before the failed call is sent again, and counts the retry; `None` if the

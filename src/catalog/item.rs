@@ -240,14 +240,14 @@ fn normalized(kind: ItemKind, raw: &RawJson, era: Era) -> Result<RawJson, String
     let change = |key: &str, value: &str| normalized_member(kind, key, value, era);
     if members
         .iter()
-        .all(|(key, value)| change(key, value) == Member::Keep)
+        .all(|(key, value)| change(key, value) == MemberChange::Keep)
     {
         return Ok(raw.clone());
     }
     let rebuilt = json::rebuild(raw.as_str(), |key, value| match change(key, value) {
-        Member::Keep => Some(value.to_owned()),
-        Member::Drop => None,
-        Member::Set(text) => Some(text),
+        MemberChange::Keep => Some(value.to_owned()),
+        MemberChange::Drop => None,
+        MemberChange::Set(text) => Some(text),
     });
     let rebuilt = rebuilt.ok_or("not a readable object")?;
     RawJson::try_new(Bytes::from(rebuilt)).map_err(|error| error.to_string())
@@ -255,39 +255,39 @@ fn normalized(kind: ItemKind, raw: &RawJson, era: Era) -> Result<RawJson, String
 
 /// The change to one member.
 #[derive(Debug, PartialEq, Eq)]
-enum Member {
+enum MemberChange {
     Keep,
     Drop,
     Set(String),
 }
 
-impl Member {
+impl MemberChange {
     fn set(text: Option<String>) -> Self {
         text.map_or(Self::Keep, Self::Set)
     }
 }
 
-fn normalized_member(kind: ItemKind, key: &str, value: &str, era: Era) -> Member {
+fn normalized_member(kind: ItemKind, key: &str, value: &str, era: Era) -> MemberChange {
     if value == "null" && member_type::is_optional(kind, key) {
-        return Member::Drop;
+        return MemberChange::Drop;
     }
     let is_tool = kind == ItemKind::Tools;
     match key {
-        "inputSchema" if is_tool => Member::set(object_schema(value)),
+        "inputSchema" if is_tool => MemberChange::set(object_schema(value)),
         // From 2026-07-28 on, an output schema can have any type.
-        "outputSchema" if is_tool && era == Era::Legacy => Member::set(object_schema(value)),
-        "outputSchema" if is_tool => Member::set(empty_schemas(value)),
+        "outputSchema" if is_tool && era == Era::Legacy => MemberChange::set(object_schema(value)),
+        "outputSchema" if is_tool => MemberChange::set(empty_schemas(value)),
         "annotations" | "_meta" | "execution" if is_empty_array(value) => {
-            Member::Set("{}".to_owned())
+            MemberChange::Set("{}".to_owned())
         }
         "annotations" => {
             let hints = json::members(value).unwrap_or_default();
             let has_nulls = hints.iter().any(|(_, hint)| *hint == "null");
             let rebuilt =
                 || json::rebuild(value, |_, hint| (hint != "null").then(|| hint.to_owned()));
-            Member::set(has_nulls.then(rebuilt).flatten())
+            MemberChange::set(has_nulls.then(rebuilt).flatten())
         }
-        _ => Member::Keep,
+        _ => MemberChange::Keep,
     }
 }
 

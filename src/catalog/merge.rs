@@ -1,18 +1,19 @@
 //! Merges the parts of all servers into one catalog.
 
 use std::borrow::Cow;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
 
 use crate::id::ServerName;
 
 use super::merge_notice::{hidden_texts, odd_schemas};
+use super::merged_server::{MergedServer, MergedServers, Wrapping};
 use super::name_filter::NameFilter;
 use super::name_rules::{NameRules, PublicRules};
 use super::public_item::{item_owner, public_item, static_items};
 use super::public_pages::{PublicItem, PublicPages};
-use super::snapshot::{MergedServer, OwnerTable, SuspendedItem, Wrapping};
-use super::uri_routing::{interfaces, resource_servers};
+use super::snapshot::{OwnerTable, SuspendedItem};
+use super::uri_routing::UriRoutes;
 use super::uri_template::UriTemplate;
 use super::{
     CatalogSettings, Exposure, Item, ItemKind, ItemOwner, MergeNotice, ModelText, NameSettings,
@@ -48,18 +49,11 @@ pub fn merge(parts: &[(Arc<ServerPart>, NameSettings)], settings: &CatalogSettin
         pages(ItemKind::Resources, resource_texts),
         pages(ItemKind::ResourceTemplates, template_texts),
     ];
-    let by_name = |(index, view): (usize, &MergedServer)| (view.part.server().clone(), index);
-    let by_prefix = |(index, view): (usize, &MergedServer)| (view.wrap_prefix.clone(), index);
     Snapshot {
         exposure,
         search: OnceLock::new(),
         whole: None,
-        by_name: merger.views.iter().enumerate().map(by_name).collect(),
-        by_wrap_prefix: merger.views.iter().enumerate().map(by_prefix).collect(),
-        patterns: merger.patterns(),
-        origins: merger.origins(),
-        interfaces: interfaces(&merger.views),
-        resource_servers: resource_servers(&merger.views),
+        routes: Arc::new(UriRoutes::of(&merger.views)),
         rules: PublicRules::of(settings),
         instructions: merger.instructions(),
         one_server,
@@ -70,7 +64,7 @@ pub fn merge(parts: &[(Arc<ServerPart>, NameSettings)], settings: &CatalogSettin
         templates,
         pages,
         notices: merger.notices,
-        servers: merger.views,
+        servers: Arc::new(MergedServers::new(merger.views)),
     }
 }
 
@@ -404,48 +398,6 @@ impl<'a> Merger<'a> {
             }
         }
         (table, texts)
-    }
-
-    /// Templates that clients expand to native URIs. A template is ignored if it starts like a URI
-    /// that an earlier server lists, because it would capture that server's URIs.
-    fn patterns(&self) -> Vec<(usize, UriTemplate)> {
-        let mut patterns = Vec::new();
-        let mut earlier: BTreeSet<&str> = BTreeSet::new();
-        for (index, view) in self.views.iter().enumerate() {
-            for native in view.unwrapped(ItemKind::ResourceTemplates) {
-                let start = native.split('{').next().unwrap_or_default();
-                let next = earlier.range(start..).next();
-                let takes = next.is_some_and(|listed| listed.starts_with(start));
-                if let Some(template) = UriTemplate::parse(native).filter(|_| !takes) {
-                    patterns.push((index, template));
-                }
-            }
-            earlier.extend(view.unwrapped(ItemKind::Resources));
-        }
-        patterns
-    }
-
-    /// Which servers use a scheme and authority. Templates of other servers are ignored for an
-    /// origin that has a listed resource.
-    fn origins(&self) -> HashMap<String, Vec<usize>> {
-        let mut origins = self.origins_of(ItemKind::Resources);
-        for (origin, users) in self.origins_of(ItemKind::ResourceTemplates) {
-            origins.entry(origin).or_insert(users);
-        }
-        origins
-    }
-
-    fn origins_of(&self, kind: ItemKind) -> HashMap<String, Vec<usize>> {
-        let mut origins: HashMap<String, Vec<usize>> = HashMap::new();
-        for (index, view) in self.views.iter().enumerate() {
-            for origin in view.unwrapped(kind).filter_map(uri::origin) {
-                let users = origins.entry(origin).or_default();
-                if users.last() != Some(&index) {
-                    users.push(index);
-                }
-            }
-        }
-        origins
     }
 
     /// The server that the catalog passes through as if clients were connected to it.

@@ -15,6 +15,7 @@ mod list_page;
 mod member_type;
 mod merge;
 mod merge_notice;
+mod merged_server;
 mod model_text;
 mod name_filter;
 mod name_rules;
@@ -57,10 +58,11 @@ pub use server_part::{Quarantined, ServerPart};
 pub use settings::{
     CatalogSettings, IngestLimits, NameSettings, ToolOverrides, ViewSettings, Wrap,
 };
-pub use snapshot::{Changes, EXTENSIONS, ItemOwner, OneServer, Snapshot, SuspendedItem, UriOwner};
+pub use snapshot::{Changes, EXTENSIONS, ItemOwner, OneServer, Snapshot, SuspendedItem};
 pub use tool_override::{AnnotationOverrides, ToolOverride};
 pub use unlisted::UnlistedItem;
 pub use uri_rewriter::NAMED_URIS_MAX;
+pub use uri_routing::UriOwner;
 
 #[cfg(test)]
 mod tests;

@@ -53,17 +53,12 @@ impl Snapshot {
         });
         Self {
             servers: self.servers.clone(),
-            by_name: self.by_name.clone(),
-            by_wrap_prefix: self.by_wrap_prefix.clone(),
+            routes: self.routes.clone(),
             tools,
             suspended: self.suspended.clone(),
             prompts,
             resources,
             templates,
-            patterns: self.patterns.clone(),
-            origins: self.origins.clone(),
-            interfaces: self.interfaces.clone(),
-            resource_servers: self.resource_servers.clone(),
             rules: self.rules.clone(),
             pages,
             instructions: self.instructions.clone(),

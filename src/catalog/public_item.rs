@@ -2,8 +2,8 @@
 
 use bytes::Bytes;
 
+use super::merged_server::MergedServer;
 use super::public_pages::PublicItem;
-use super::snapshot::MergedServer;
 use super::{Exposure, Item, ItemOwner, json};
 use crate::id::ServerName;
 use crate::protocol::{RawJson, Revision, splice};

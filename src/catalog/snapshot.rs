@@ -9,16 +9,16 @@ use serde_json::{Map, Value};
 use crate::bridge::headers::ParamHeaders;
 use crate::bridge::projection::project_implementation;
 use crate::bridge::result::ResultDecorator;
-use crate::id::{QuickMap, ServerName};
+use crate::id::ServerName;
 use crate::protocol::{Era, RawJson, Revision};
 
-use super::name_rules::{NameRules, PublicRules};
+use super::merged_server::{MergedServer, MergedServers};
+use super::name_rules::PublicRules;
 use super::public_pages::{InvalidCursor, PublicPages};
 use super::search::SearchIndex;
-use super::uri_template::UriTemplate;
+use super::uri_routing::{UriOwner, UriRoutes};
 use super::{
-    Exposure, Item, ItemKind, ListAge, ListCaching, MergeNotice, PinState, ServerPart, ToolHints,
-    uri,
+    Exposure, ItemKind, ListAge, ListCaching, MergeNotice, PinState, ServerPart, ToolHints,
 };
 
 /// The capabilities in which a server names its extensions.
@@ -41,14 +41,6 @@ pub struct ItemOwner {
     pub wraps_output: bool,
     /// The tool or prompt, as its server lists it.
     pub item: RawJson,
-}
-
-/// The owner of a public URI.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct UriOwner {
-    pub server: ServerName,
-    /// The URI that the server uses.
-    pub native: String,
 }
 
 /// A withheld tool or prompt, by its public name.
@@ -105,23 +97,15 @@ impl std::ops::BitOrAssign for Changes {
 /// [`merge`](super::merge()).
 #[derive(Debug)]
 pub struct Snapshot {
-    pub(super) servers: Vec<MergedServer>,
-    pub(super) by_name: QuickMap<ServerName, usize>,
-    pub(super) by_wrap_prefix: HashMap<String, usize>,
+    pub(super) servers: Arc<MergedServers>,
     pub(super) tools: OwnerTable<ItemOwner>,
     /// Tools and prompts that are neither listed nor callable until an operator approves them.
     pub(super) suspended: [OwnerTable<SuspendedItem>; 2],
     pub(super) prompts: OwnerTable<ItemOwner>,
     pub(super) resources: OwnerTable<UriOwner>,
     pub(super) templates: OwnerTable<UriOwner>,
-    /// Unwrapped templates with the index of their server, in order.
-    pub(super) patterns: Vec<(usize, UriTemplate)>,
-    /// Indices of the servers that use a scheme and authority in unwrapped URIs.
-    pub(super) origins: HashMap<String, Vec<usize>>,
-    /// The servers of user interfaces that tools name, by their public URIs.
-    pub(super) interfaces: HashMap<String, usize>,
-    /// Indices of servers that declare resources.
-    pub(super) resource_servers: Vec<usize>,
+    /// The servers of URIs that are not listed.
+    pub(super) routes: Arc<UriRoutes>,
     /// Rules for unlisted names.
     pub(super) rules: PublicRules,
     pub(super) pages: [PublicPages; 4],
@@ -159,27 +143,6 @@ impl OneServer {
             lists: ResultDecorator::new(info),
         }
     }
-}
-
-/// Which URIs of a server are wrapped.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Wrapping {
-    Nothing,
-    /// All except URLs that clients can fetch themselves.
-    Movable,
-    Everything,
-}
-
-/// One server in a snapshot.
-#[derive(Clone, Debug)]
-pub(super) struct MergedServer {
-    pub(super) part: Arc<ServerPart>,
-    pub(super) wrap_prefix: String,
-    pub(super) rules: NameRules,
-    pub(super) wrapping: Wrapping,
-    /// The instructions that clients read: the approved ones, if they are pinned.
-    pub(super) instructions: Option<String>,
-    pub(super) shown: [usize; 4],
 }
 
 impl Snapshot {
@@ -309,6 +272,14 @@ impl Snapshot {
         }
     }
 
+    /// The owner of a public URI or URI template: the server that lists it, or else the one that
+    /// unlisted URIs are routed to. `named` is the server whose result named the URI.
+    pub fn resource(&self, public: &str, named: Option<&ServerName>) -> Option<UriOwner> {
+        let listed = self.resources.get(public);
+        let listed = listed.or_else(|| self.templates.get(public)).cloned();
+        listed.or_else(|| self.routes.owner(&self.servers, public, named))
+    }
+
     /// Whether the server's URIs are wrapped, so that they must be replaced in its responses.
     pub fn wraps(&self, server: &ServerName) -> bool {
         self.view(server).is_some_and(MergedServer::wraps)
@@ -376,32 +347,7 @@ impl Snapshot {
     }
 
     pub(super) fn view(&self, server: &ServerName) -> Option<&MergedServer> {
-        self.servers.get(*self.by_name.get(server)?)
-    }
-}
-
-impl MergedServer {
-    /// The URIs or templates of the passed-through server, unchanged.
-    pub(super) fn unwrapped(&self, kind: ItemKind) -> impl Iterator<Item = &str> {
-        let uris = self.part.items(kind).iter().map(Item::native);
-        uris.filter(|native| self.public_uri(native) == *native)
-    }
-
-    pub(super) fn wraps(&self) -> bool {
-        self.wrapping != Wrapping::Nothing
-    }
-
-    pub(super) fn public_uri<'a>(&self, native: &'a str) -> Cow<'a, str> {
-        let is_wrapped = match self.wrapping {
-            Wrapping::Nothing => false,
-            Wrapping::Movable => !uri::is_fixed(native),
-            Wrapping::Everything => true,
-        };
-        if is_wrapped {
-            Cow::Owned(uri::wrap(&self.wrap_prefix, native))
-        } else {
-            Cow::Borrowed(native)
-        }
+        self.servers.get(server)
     }
 }
 

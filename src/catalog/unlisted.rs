@@ -1,6 +1,8 @@
 //! Routes unlisted tool and prompt names, for servers that serve items without listing them.
 
-use super::snapshot::{MergedServer, Snapshot, SuspendedItem};
+use super::merged_server::MergedServer;
+use super::snapshot::{Snapshot, SuspendedItem};
+use super::uri_routing::only;
 use super::{ItemKind, PinMode, PinState, json, public_name};
 use crate::id::ServerName;
 use crate::protocol::RawJson;
@@ -88,10 +90,4 @@ impl Snapshot {
             |view: &&MergedServer| view.rules.prefix.is_empty() && self.may_serve(view, kind);
         Some((only(self.servers.iter().filter(serves))?, public))
     }
-}
-
-/// The first, if it is the only one.
-pub(super) fn only<T>(mut all: impl Iterator<Item = T>) -> Option<T> {
-    let first = all.next()?;
-    all.next().is_none().then_some(first)
 }

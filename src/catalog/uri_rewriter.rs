@@ -8,7 +8,8 @@ use crate::protocol::{Edit, Method, RawJson, splice};
 
 use super::item::interfaces;
 use super::json;
-use super::snapshot::{MergedServer, Snapshot};
+use super::merged_server::MergedServer;
+use super::snapshot::Snapshot;
 
 /// Maximum number of URIs remembered from one result.
 pub const NAMED_URIS_MAX: usize = 256;
@@ -56,7 +57,7 @@ impl Snapshot {
         result: &RawJson,
     ) -> Vec<String> {
         let mut named = Vec::new();
-        if self.names_are_ambiguous(server) && holds_uri(result) {
+        if self.routes.are_contested() && !self.wraps(server) && holds_uri(result) {
             each_uri(method, result.as_str(), &mut |written| {
                 let uri = json::text(written).filter(|uri| uri.len() <= NAMED_URI_BYTES_MAX);
                 let room = named.len() < NAMED_URIS_MAX;

@@ -1,9 +1,9 @@
-//! Routes URIs to servers.
+//! Routes URIs that no server lists.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
-use super::snapshot::{MergedServer, Snapshot, UriOwner};
-use super::unlisted::only;
+use super::merged_server::{MergedServer, MergedServers};
+use super::uri_template::UriTemplate;
 use super::{ItemKind, uri};
 use crate::id::ServerName;
 
@@ -13,23 +13,55 @@ const MATCH_STEPS_MAX: usize = 1 << 20;
 /// Maximum length of an unlisted URI that is routed to a server, in bytes.
 const URI_BYTES_MAX: usize = 8 * 1024;
 
-impl Snapshot {
-    /// The owner of a public URI or URI template: the server that lists it, whose wrapping it has,
-    /// or whose tool names it as a user interface; then the server whose result `named` it; then
-    /// the one whose template it matches, the first that uses its scheme and authority, or the only
-    /// one with resources, in this order.
-    pub fn resource(&self, public: &str, named: Option<&ServerName>) -> Option<UriOwner> {
-        let listed = self
-            .resources
-            .get(public)
-            .or_else(|| self.templates.get(public));
-        if let Some(owned) = listed {
-            return Some(owned.clone());
+/// The owner of a public URI.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UriOwner {
+    pub server: ServerName,
+    /// The URI that the server uses.
+    pub native: String,
+}
+
+/// The servers that unlisted URIs can belong to, each by its index.
+#[derive(Debug)]
+pub(super) struct UriRoutes {
+    by_wrap_prefix: HashMap<String, usize>,
+    /// Unwrapped templates, in order.
+    patterns: Vec<(usize, UriTemplate)>,
+    /// The servers that use a scheme and authority in unwrapped URIs.
+    origins: HashMap<String, Vec<usize>>,
+    /// The servers of user interfaces that tools name, by their public URIs.
+    interfaces: HashMap<String, usize>,
+    /// The servers that declare resources.
+    resource_servers: Vec<usize>,
+}
+
+impl UriRoutes {
+    pub(super) fn of(servers: &[MergedServer]) -> Self {
+        let indexed = servers.iter().enumerate();
+        let by_wrap_prefix = indexed.map(|(index, server)| (server.wrap_prefix.clone(), index));
+        Self {
+            by_wrap_prefix: by_wrap_prefix.collect(),
+            patterns: patterns(servers),
+            origins: origins(servers),
+            interfaces: interfaces(servers),
+            resource_servers: resource_servers(servers),
         }
-        if let Some(owned) = self.unwrap(public) {
+    }
+
+    /// The owner of an unlisted URI: the server whose wrapping it has, or whose tool names it as a
+    /// user interface; then the server whose result `named` it; then the one whose template it
+    /// matches, the first that uses its scheme and authority, or the only one with resources, in
+    /// this order.
+    pub(super) fn owner(
+        &self,
+        servers: &MergedServers,
+        public: &str,
+        named: Option<&ServerName>,
+    ) -> Option<UriOwner> {
+        if let Some(owned) = self.unwrap(servers, public) {
             return Some(owned);
         }
-        let named = || self.by_name.get(named?).copied();
+        let named = || servers.index(named?);
         let origin = uri::origin(public);
         let users = origin.and_then(|origin| self.origins.get(&origin));
         let users = users.map(Vec::as_slice);
@@ -39,14 +71,19 @@ impl Snapshot {
             .or_else(|| self.match_template(public, users))
             .or_else(first_user)
             .or_else(|| self.only_owner(public))?;
-        Some(self.uri_owner(server, public))
+        Some(uri_owner(servers.at(server)?, public))
     }
 
-    fn unwrap(&self, public: &str) -> Option<UriOwner> {
+    /// Whether a URI in a result could belong to a server other than the result's.
+    pub(super) fn are_contested(&self) -> bool {
+        self.resource_servers.len() > 1
+    }
+
+    fn unwrap(&self, servers: &MergedServers, public: &str) -> Option<UriOwner> {
         let (prefix, native) = uri::unwrap(public)?;
-        let server = *self.by_wrap_prefix.get(&prefix)?;
-        let certain = uri::is_reserved(public) || self.servers.get(server)?.wraps();
-        certain.then(|| self.uri_owner(server, &native))
+        let server = servers.at(*self.by_wrap_prefix.get(&prefix)?)?;
+        let certain = uri::is_reserved(public) || server.wraps();
+        certain.then(|| uri_owner(server, &native))
     }
 
     /// The server whose template matches a URI; if its origin is in use, only one of `users`.
@@ -76,40 +113,83 @@ impl Snapshot {
         let owners = self.resource_servers.iter().copied().filter(|_| is_sound);
         only(owners).filter(|_| !uri::is_reserved(public))
     }
+}
 
-    /// Whether a URI in a result of this server could also belong to another server.
-    pub(super) fn names_are_ambiguous(&self, server: &ServerName) -> bool {
-        self.resource_servers.len() > 1 && !self.wraps(server)
-    }
-
-    fn uri_owner(&self, server: usize, native: &str) -> UriOwner {
-        UriOwner {
-            server: self.servers[server].part.server().clone(),
-            native: native.to_owned(),
-        }
+fn uri_owner(server: &MergedServer, native: &str) -> UriOwner {
+    UriOwner {
+        server: server.part.server().clone(),
+        native: native.to_owned(),
     }
 }
 
+/// Templates that clients expand to native URIs. A template is ignored if it starts like a URI
+/// that an earlier server lists, because it would capture that server's URIs.
+fn patterns(servers: &[MergedServer]) -> Vec<(usize, UriTemplate)> {
+    let mut patterns = Vec::new();
+    let mut earlier: BTreeSet<&str> = BTreeSet::new();
+    for (index, server) in servers.iter().enumerate() {
+        for native in server.unwrapped(ItemKind::ResourceTemplates) {
+            let start = native.split('{').next().unwrap_or_default();
+            let next = earlier.range(start..).next();
+            let takes = next.is_some_and(|listed| listed.starts_with(start));
+            if let Some(template) = UriTemplate::parse(native).filter(|_| !takes) {
+                patterns.push((index, template));
+            }
+        }
+        earlier.extend(server.unwrapped(ItemKind::Resources));
+    }
+    patterns
+}
+
+/// Which servers use a scheme and authority. Templates of other servers are ignored for an
+/// origin that has a listed resource.
+fn origins(servers: &[MergedServer]) -> HashMap<String, Vec<usize>> {
+    let mut origins = origins_of(servers, ItemKind::Resources);
+    for (origin, users) in origins_of(servers, ItemKind::ResourceTemplates) {
+        origins.entry(origin).or_insert(users);
+    }
+    origins
+}
+
+fn origins_of(servers: &[MergedServer], kind: ItemKind) -> HashMap<String, Vec<usize>> {
+    let mut origins: HashMap<String, Vec<usize>> = HashMap::new();
+    for (index, server) in servers.iter().enumerate() {
+        for origin in server.unwrapped(kind).filter_map(uri::origin) {
+            let users = origins.entry(origin).or_default();
+            if users.last() != Some(&index) {
+                users.push(index);
+            }
+        }
+    }
+    origins
+}
+
 /// The servers that declare resources. A single server can have some without declaring them.
-pub(super) fn resource_servers(views: &[MergedServer]) -> Vec<usize> {
-    let declares = |view: &MergedServer| {
-        views.len() == 1 || view.part.declares(ItemKind::Resources.capability())
+fn resource_servers(servers: &[MergedServer]) -> Vec<usize> {
+    let declares = |server: &MergedServer| {
+        servers.len() == 1 || server.part.declares(ItemKind::Resources.capability())
     };
-    let servers = views.iter().enumerate();
-    let serving = servers.filter(|(_, view)| declares(view));
+    let indexed = servers.iter().enumerate();
+    let serving = indexed.filter(|(_, server)| declares(server));
     serving.map(|(index, _)| index).collect()
 }
 
 /// The servers of the user interfaces that tools name, by their public URIs.
-pub(super) fn interfaces(views: &[MergedServer]) -> HashMap<String, usize> {
+fn interfaces(servers: &[MergedServer]) -> HashMap<String, usize> {
     let mut owners = HashMap::new();
-    for (index, view) in views.iter().enumerate() {
-        for tool in view.part.items(ItemKind::Tools) {
+    for (index, server) in servers.iter().enumerate() {
+        for tool in server.part.items(ItemKind::Tools) {
             for (_, native) in tool.interface_spans() {
-                let public = view.public_uri(native).into_owned();
+                let public = server.public_uri(native).into_owned();
                 owners.entry(public).or_insert(index);
             }
         }
     }
     owners
+}
+
+/// The first, if it is the only one.
+pub(super) fn only<T>(mut all: impl Iterator<Item = T>) -> Option<T> {
+    let first = all.next()?;
+    all.next().is_none().then_some(first)
 }

@@ -15,7 +15,7 @@ pub struct Client {
     pub name: &'static str,
     pub title: &'static str,
     /// Candidate files; the first existing one is used, else the first.
-    files: &'static [Place],
+    files: &'static [ClientFile],
     pub(super) servers_at: ServersAt,
     entry: EntryShape,
     /// Translates the client's variable references into `${…}`.
@@ -24,7 +24,7 @@ pub struct Client {
 
 /// A file below one of the user's directories.
 #[derive(Debug)]
-enum Place {
+enum ClientFile {
     Home(&'static str),
     /// Where programs keep their data: `~/.config` or `XDG_CONFIG_HOME`; `~/Library/Application
     /// Support` on macOS.
@@ -49,8 +49,8 @@ enum EntryShape {
     Program,
 }
 
+use ClientFile::{AppData, Home};
 use EntryShape::{Program, TypeAndUrl, Url};
-use Place::{AppData, Home};
 use ServersAt::{Json, Toml};
 
 static CLIENTS: [Client; 12] = [
@@ -190,7 +190,7 @@ impl Client {
         } else {
             absolute(environment, "XDG_CONFIG_HOME").unwrap_or_else(|| home.join(".config"))
         };
-        let path = |place: &Place| match place {
+        let path = |place: &ClientFile| match place {
             Home(below) => home.join(below),
             AppData(below) => app_data.join(below),
         };

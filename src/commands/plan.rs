@@ -19,7 +19,7 @@ pub(crate) fn run_plan_command(
     path: Option<&Path>,
     arguments: &PlanArguments,
 ) -> Result<(), CliError> {
-    let target = Target::find(path)?;
+    let target = ConfigTarget::find(path)?;
     let wanted = target.candidate(Content::read(&arguments.file)?)?;
     let present = target.present()?;
     let plan = target.plan(&present, &wanted)?;
@@ -34,7 +34,7 @@ pub(crate) fn run_apply_command(
     path: Option<&Path>,
     arguments: &ApplyArguments,
 ) -> Result<(), CliError> {
-    let target = Target::find(path)?;
+    let target = ConfigTarget::find(path)?;
     let (present, wanted) = (
         target.present()?,
         target.candidate(Content::read(&arguments.file)?)?,
@@ -50,7 +50,7 @@ pub(crate) fn run_rollback_command(
     path: Option<&Path>,
     arguments: &RollbackArguments,
 ) -> Result<(), CliError> {
-    let target = Target::find(path)?;
+    let target = ConfigTarget::find(path)?;
     let kept = KeptContents::of(&target.file).list()?;
     if arguments.list {
         let names: Vec<String> = kept
@@ -71,7 +71,7 @@ pub(crate) fn run_rollback_command(
 }
 
 pub(crate) fn run_migrate_command(path: Option<&Path>) -> Result<(), CliError> {
-    let target = Target::find(path)?;
+    let target = ConfigTarget::find(path)?;
     let present = target.present()?;
     let name = present.name.as_str();
     let text = migrated(&present.text).map_err(|why| format!("{name}: {why}"))?;
@@ -91,7 +91,7 @@ pub(crate) fn run_migrate_command(path: Option<&Path>) -> Result<(), CliError> {
 }
 
 /// The configuration file, and the gateway that uses it.
-struct Target {
+struct ConfigTarget {
     file: PathBuf,
     /// The data directory of the gateway; `None` if none is running.
     gateway: Option<PathBuf>,
@@ -118,7 +118,7 @@ struct Candidate {
     loaded: Loaded,
 }
 
-impl Target {
+impl ConfigTarget {
     fn find(path: Option<&Path>) -> Result<Self, CliError> {
         let environment = ProcessEnvironment::new();
         if let Ok(data_dir) = gateway_data_dir(path) {

@@ -1,4 +1,4 @@
-//! Progress on a terminal, as a single line that is updated in place.
+//! ReportedProgress on a terminal, as a single line that is updated in place.
 
 use std::io::{IsTerminal as _, Write as _};
 use std::time::Duration;
@@ -20,7 +20,7 @@ const SLOW: Duration = Duration::from_secs(1);
 /// The state of some work.
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct Progress {
+struct ReportedProgress {
     progress: Option<f64>,
     total: Option<f64>,
     message: Option<String>,
@@ -47,7 +47,7 @@ impl ProgressLine {
         self.show_progress(&serde_json::from_value(params).unwrap_or_default());
     }
 
-    fn show_progress(&mut self, progress: &Progress) {
+    fn show_progress(&mut self, progress: &ReportedProgress) {
         if self.is_terminal {
             self.is_shown = true;
             write(&format!("\r{}\x1b[K", progress_line(progress)));
@@ -57,7 +57,7 @@ impl ProgressLine {
     /// Shows a count of completed work, once it takes long.
     pub(super) fn show_when_slow(&mut self, done: usize, total: usize, message: &str) {
         if self.begun.elapsed() > SLOW {
-            self.show_progress(&Progress {
+            self.show_progress(&ReportedProgress {
                 progress: Some(done as f64),
                 total: Some(total as f64),
                 message: Some(message.to_owned()),
@@ -80,7 +80,7 @@ fn write(text: &str) {
 }
 
 /// A bar if the total is known, otherwise the raw progress and message.
-fn progress_line(shown: &Progress) -> String {
+fn progress_line(shown: &ReportedProgress) -> String {
     let (progress, total) = (shown.progress, shown.total);
     let share = progress.zip(total).filter(|(_, total)| *total > 0.0);
     let share = share.map(|(progress, total)| (progress / total).clamp(0.0, 1.0));
@@ -131,9 +131,9 @@ mod tests {
             let shown = serde_json::from_value(params.clone()).unwrap();
             assert_eq!(progress_line(&shown), expected, "{params}");
         }
-        let long = progress_line(&Progress {
+        let long = progress_line(&ReportedProgress {
             message: Some("x".repeat(500)),
-            ..Progress::default()
+            ..ReportedProgress::default()
         });
         assert_eq!(long.chars().count(), LINE_WIDTH);
     }

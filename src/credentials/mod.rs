@@ -6,13 +6,15 @@
 //! credentials of all servers.
 
 mod assertion;
+mod authority;
 mod authorization;
 mod challenge;
 mod credential;
 mod discovery;
 mod endpoint;
-mod lookup;
+
 mod metadata;
+mod oauth_client;
 mod pkce;
 mod registration;
 mod registry;
@@ -30,8 +32,8 @@ pub use assertion::AssertionError;
 pub use authorization::{CallbackError, PendingSignIn, SignIn};
 pub use challenge::{BearerChallenge, InvalidChallenge};
 pub use credential::{
-    AccessToken, Credential, CredentialView, Granted, LoginName, NotRenewed, SIGN_IN_WITHIN,
-    SignInError,
+    AccessToken, Credential, CredentialView, Granted, LoginName, NotRenewed, Refusals,
+    SIGN_IN_WITHIN, SignInError,
 };
 pub use discovery::{authorization_server_urls, protected_resource_urls, resource_of};
 pub use endpoint::{Endpoint, InvalidEndpoint, is_loopback};

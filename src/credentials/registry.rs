@@ -132,7 +132,7 @@ impl Credentials {
     pub fn load_users(&self, gateway: &Arc<Credential>) {
         let (this, gateway) = (self.clone(), Arc::clone(gateway));
         actix_rt::spawn(async move {
-            for principal in gateway.known_users().await {
+            for principal in gateway.entry.principals().await {
                 this.of(&gateway, &CredentialContext::User(principal));
             }
             this.forget_gone();
@@ -211,20 +211,24 @@ impl Credentials {
         bearer: Bearer<'_>,
     ) -> Result<(Granted, SecretString), SignInError> {
         let state = state_of(query)?;
-        let found = self.all().into_iter().find(|it| it.awaits(&state));
+        let found = self.all().into_iter().find(|it| it.waiting.has(&state));
         let found = found.ok_or(CallbackError::State)?;
         found.finish(query, bearer).await
     }
 
-    /// See [`Credential::offer`].
+    /// The facts to show on the page of the sign-in with this state.
     pub fn offer(&self, state: &str) -> Option<SignInOffer> {
-        self.all().iter().find_map(|it| it.offer(state))
+        let all = self.all();
+        let offer = |it: &Arc<Credential>| it.waiting.offer(state, it.login_name());
+        all.iter().find_map(offer)
     }
 
-    /// See [`Credential::continue_in`].
+    /// Continues the sign-in in the browser with this cookie: returns the page of the authorization
+    /// server.
     pub fn continue_in(&self, state: &str, cookie: &str) -> Option<Url> {
         let all = self.all();
-        all.iter().find_map(|it| it.continue_in(state, cookie))
+        all.iter()
+            .find_map(|it| it.waiting.continue_in(state, cookie))
     }
 
     /// Revokes the token of the sign-in with this revocation secret. Returns its server and user.

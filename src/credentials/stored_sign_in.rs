@@ -4,7 +4,7 @@ use secrecy::{ExposeSecret as _, SecretString};
 use serde::{Deserialize, Serialize};
 use url::Url;
 
-use super::lookup::Authority;
+use super::authority::Authority;
 use super::{
     BearerChallenge, ClientSecret, Endpoint, OAuthSettings, RegisteredClient, Scopes, Tokens,
 };

@@ -105,7 +105,7 @@ impl Front {
         }
         self.subjects.set_wanted(settings.keeps_tokens);
         if !settings.auth.remember.by_session {
-            self.sessions.forget_all_credentials();
+            self.sessions.registry().forget_all_credentials();
         }
         self.settings.store(Arc::new(settings));
     }

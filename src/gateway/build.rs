@@ -9,10 +9,9 @@ use uuid::Uuid;
 
 use super::configured::{arrangement, configured_servers, policy};
 use super::credentials::{credentials, with_credential};
+use super::saved_state::SavedState;
 use super::tls::certificate_view;
 use crate::admin::{CertificateSource, ConfigView, GatewayState};
-use crate::calls::SealingKeys;
-use crate::catalog::ServerPart;
 use crate::config::Config;
 use crate::credentials::Credentials;
 use crate::downstream::{
@@ -23,7 +22,7 @@ use crate::front::FrontTls;
 use crate::history::History;
 use crate::id::CallNumbers;
 use crate::metrics::Metrics;
-use crate::publisher::{CatalogPublisher, PartStore, Pins, RestoredCatalog, StartTimes};
+use crate::publisher::{CatalogPublisher, CatalogView, PartStore, RestoredCatalog};
 use crate::sessions::{Sessions, SessionsSpec};
 use crate::sources::SourceStates;
 use crate::store::DurableStore;
@@ -45,21 +44,17 @@ pub(super) struct TreeInputs<'g> {
     pub(super) store: &'g Arc<DurableStore>,
     pub(super) counters: Counters,
     pub(super) crashes: CrashSink,
-    pub(super) sealing: Arc<SealingKeys>,
     pub(super) history: History,
     pub(super) traces: Traces,
     pub(super) log: LogRecords,
     pub(super) tls: Option<FrontTls>,
 }
 
-/// The lists of servers with the time of each, how long servers take to start, and their pins.
-type Known = (Vec<(Arc<ServerPart>, u64)>, StartTimes, Pins);
-
 pub(super) fn build(
     config: &Config,
     inputs: TreeInputs<'_>,
     view: ConfigView,
-    known: Known,
+    saved: &SavedState,
 ) -> io::Result<Arc<GatewayState>> {
     let credentials = credentials(
         config,
@@ -69,7 +64,7 @@ pub(super) fn build(
     let numbers = CallNumbers::random();
     let answers = LargeAnswers::new(config.answer_bytes_max, inputs.counters.clone());
     let metrics = metrics(config, inputs.arbiters);
-    let restored = restored(config, &inputs, known);
+    let restored = restored(config, &inputs, saved);
     let (publisher, catalog) = CatalogPublisher::start(inputs.counters.clone(), Some(restored))?;
     let downstreams = Downstreams::start(PoolParts {
         arbiters: inputs.arbiters.clone(),
@@ -83,27 +78,12 @@ pub(super) fn build(
         make_connector: make_connector(inputs.spawner, &inputs.counters, &credentials, &answers),
         counters: inputs.counters.clone(),
         metrics: metrics.clone(),
-        crashes: inputs.crashes,
+        crashes: inputs.crashes.clone(),
         secrets: inputs.log.secrets().clone(),
         events: inputs.log.events(),
     })?;
-    let sessions = Sessions::start(SessionsSpec {
-        settings: config.session.clone(),
-        arbiters: inputs.arbiters.clone(),
-        downstreams: downstreams.clone(),
-        catalog: catalog.clone(),
-        store: inputs.store.clone(),
-        policy: policy(config),
-        numbers,
-        random: Arc::new(SystemRandom::new()),
-        mint: Uuid::new_v4,
-        clock: unix_millis,
-        sealing: inputs.sealing,
-        counters: inputs.counters.clone(),
-        history: inputs.history.clone(),
-        metrics: metrics.clone(),
-        traces: inputs.traces.clone(),
-    });
+    let served = (downstreams.clone(), catalog.clone());
+    let sessions = start_sessions(config, &inputs, served, (numbers, metrics.clone(), saved));
     publisher.attach(Arc::new(sessions.clone()));
     let state = GatewayState {
         started: Instant::now(),
@@ -133,6 +113,31 @@ pub(super) fn build(
     Ok(Arc::new(state))
 }
 
+fn start_sessions(
+    config: &Config,
+    inputs: &TreeInputs<'_>,
+    (downstreams, catalog): (Downstreams, CatalogView),
+    (numbers, metrics, saved): (CallNumbers, Metrics, &SavedState),
+) -> Sessions {
+    Sessions::start(SessionsSpec {
+        settings: config.session.clone(),
+        arbiters: inputs.arbiters.clone(),
+        downstreams,
+        catalog,
+        store: inputs.store.clone(),
+        policy: policy(config),
+        numbers,
+        random: Arc::new(SystemRandom::new()),
+        mint: Uuid::new_v4,
+        clock: unix_millis,
+        sealing: saved.sealing.clone(),
+        counters: inputs.counters.clone(),
+        history: inputs.history.clone(),
+        metrics,
+        traces: inputs.traces.clone(),
+    })
+}
+
 /// Metrics, which are recorded only if something reads them.
 fn metrics(config: &Config, arbiters: &Arbiters) -> Metrics {
     match config.metrics_listen.is_some() || config.metrics_export.is_some() {
@@ -142,18 +147,14 @@ fn metrics(config: &Config, arbiters: &Arbiters) -> Metrics {
 }
 
 /// Restores the state of servers from the previous process.
-fn restored(
-    config: &Config,
-    inputs: &TreeInputs<'_>,
-    (parts, start_times, pins): Known,
-) -> RestoredCatalog {
+fn restored(config: &Config, inputs: &TreeInputs<'_>, saved: &SavedState) -> RestoredCatalog {
     RestoredCatalog {
         arrangement: arrangement(config),
-        parts,
+        parts: saved.parts.clone(),
         part_store: PartStore::new(inputs.store.clone(), unix_millis)
             .without(inputs.log.secrets().clone()),
-        start_times,
-        pins,
+        start_times: saved.start_times.clone(),
+        pins: saved.pins.clone(),
     }
 }
 

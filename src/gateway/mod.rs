@@ -55,8 +55,8 @@ pub use secrets::add_secrets_of;
 pub use server_counts::ServerCounts;
 use sources::SourceTasks;
 use startup::{
-    ClientTransport, log_start, open_listener, start_front, start_metrics, start_metrics_export,
-    start_traces,
+    ClientTransport, log_start, open_listener, start_crashes, start_front, start_metrics,
+    start_metrics_export, start_traces,
 };
 use state_place::{OpenedPlace, open_data_dir};
 use stdio::{adapt_to_stdio, lock_free_data_dir};
@@ -150,17 +150,15 @@ impl Gateway {
     async fn start_in(
         locked: Option<DataDir>,
         loaded: Loaded,
-        client_transport: ClientTransport,
+        clients: ClientTransport,
         log: LogRecords,
     ) -> Result<Self, StartError> {
         let config = loaded.config;
         add_secrets_of(&config, log.secrets());
-        let listens = client_transport.is_http();
-        let (place, kept) = open_data_dir(&config.data_dir, locked, listens).await?;
+        let (place, kept) = open_data_dir(&config.data_dir, locked, clients.is_http()).await?;
         let OpenedPlace { lease, store, .. } = &place;
         let certificate = CertificateWatch::start(&config.front.tls)?;
-        let shares_socket = client_transport.is_inherited();
-        let listener = open_listener(client_transport, &config)?;
+        let (listener, shares_socket) = open_listener(clients, &config)?;
         let metrics_listener = config.metrics_listen.map(listen_for_metrics).transpose()?;
         let spawner = Spawner::start(ProcessOwner::new(kept.owner, Uuid::new_v4()))?;
         let endpoints = AdminEndpoints::default();
@@ -171,9 +169,7 @@ impl Gateway {
         let registration = register(&config, loaded.path.as_deref(), &address);
         let (servers, counters) = (ready_servers(&config), Counters::default());
         let saved = SavedState::load_or_forget(store, &config, &servers, &log).await?;
-        count_lost_lines(&counters);
-        let of_crashes = (lease.clone(), counters.clone());
-        let crashes = CrashWriter::start(&config.data_dir, of_crashes, unix_millis)?;
+        let crashes = start_crashes(&config, (&counters, lease))?;
         let inputs = TreeInputs {
             arbiters: &arbiters,
             spawner: &spawner,
@@ -182,17 +178,16 @@ impl Gateway {
             traces: start_traces(&config, &counters),
             counters,
             crashes: crashes.sink(),
-            sealing: saved.sealing,
             log,
             tls: tls(),
         };
-        let known = (saved.parts.clone(), saved.start_times, saved.pins);
         let view = config_view(loaded.path, loaded.warnings);
-        let state = build(&config, inputs, view, known)?;
+        let state = build(&config, inputs, view, &saved)?;
         restore_sessions(&state, &servers).await;
         let token = server.address.and(Some(Arc::clone(&kept.token)));
-        let files = kept.named(token.clone(), &address);
-        place.keep(&config.data_dir, files).await;
+        place
+            .keep(&config.data_dir, kept.named(token.clone(), &address))
+            .await;
         let (operator, config_requests) = operator(&state, &config, token, &server);
         let control = LocalServer::start(&config.data_dir, lease.clone(), operator.clone()).await;
         let gateway = Self {
@@ -225,6 +220,7 @@ impl Gateway {
 
     /// Starts the servers, then serves. `known` contains the lists from the previous process.
     async fn begin(&self, known: Vec<(Arc<ServerPart>, u64)>, uses: &KeyUses) {
+        count_lost_lines(&self.state.counters);
         log_start(self.server.address, &self.config);
         let known = known.into_iter().map(|(part, _)| part).collect();
         self.offer_tree();

@@ -6,10 +6,11 @@ use std::sync::Arc;
 
 use super::StartError;
 use super::place::listen;
-use crate::admin::{AdminEndpoints, MetricsExporter, MetricsServer, Operator};
+use crate::admin::{AdminEndpoints, CrashWriter, MetricsExporter, MetricsServer, Operator};
 use crate::config::Config;
 use crate::front::{FrontServer, FrontTls};
-use crate::telemetry::Counters;
+use crate::store::DirectoryLease;
+use crate::telemetry::{Counters, unix_millis};
 use crate::traces::Traces;
 
 /// How clients reach a gateway.
@@ -24,21 +25,18 @@ impl ClientTransport {
     pub(super) fn is_http(&self) -> bool {
         matches!(self, Self::Http(_))
     }
-
-    /// Whether the socket was inherited, so that another process may serve it after this one.
-    pub(super) fn is_inherited(&self) -> bool {
-        matches!(self, Self::Http(Some(_)))
-    }
 }
 
+/// The socket for clients, and whether it was inherited, so that another process may serve it after
+/// this one.
 pub(super) fn open_listener(
-    client_transport: ClientTransport,
+    clients: ClientTransport,
     config: &Config,
-) -> Result<Option<TcpListener>, StartError> {
-    Ok(match client_transport {
-        ClientTransport::Http(Some(inherited)) => Some(inherited),
-        ClientTransport::Http(None) => Some(listen(config.front.listen)?),
-        ClientTransport::Stdio => None,
+) -> Result<(Option<TcpListener>, bool), StartError> {
+    Ok(match clients {
+        ClientTransport::Http(Some(inherited)) => (Some(inherited), true),
+        ClientTransport::Http(None) => (Some(listen(config.front.listen)?), false),
+        ClientTransport::Stdio => (None, false),
     })
 }
 
@@ -66,6 +64,19 @@ pub(super) fn start_metrics(
 ) -> io::Result<Option<MetricsServer>> {
     let start = |listener| MetricsServer::start(listener, operator.clone());
     listener.map(start).transpose()
+}
+
+/// Starts the thread that writes crash reports.
+///
+/// # Errors
+///
+/// Fails if the thread cannot be started.
+pub(super) fn start_crashes(
+    config: &Config,
+    (counters, lease): (&Counters, &DirectoryLease),
+) -> io::Result<CrashWriter> {
+    let of_reports = (lease.clone(), counters.clone());
+    CrashWriter::start(&config.data_dir, of_reports, unix_millis)
 }
 
 /// Traces requests if the environment enables it. Invalid settings only cause a warning, because

@@ -99,12 +99,12 @@ pub(super) struct HistoryFile {
     kinds: Kinds,
     last_id: i64,
     /// The last block, if it was written here and is not full.
-    open: Block,
+    open: RecordBlock,
 }
 
 /// A block that is being filled.
 #[derive(Clone, Debug, Default)]
-struct Block {
+struct RecordBlock {
     /// The id of its first call; 0 while it is empty.
     id: i64,
     calls: i64,
@@ -141,7 +141,7 @@ impl HistoryFile {
             connection,
             kinds,
             last_id: last.unwrap_or(0),
-            open: Block::default(),
+            open: RecordBlock::default(),
         })
     }
 
@@ -221,7 +221,7 @@ impl HistoryFile {
         for (block, counts) in &removed {
             remove_block(&transaction, *block, counts)?;
             if *block == self.open.id {
-                self.open = Block::default();
+                self.open = RecordBlock::default();
             }
         }
         if transaction.execute("DELETE FROM kind WHERE calls <= 0", [])? > 0 {
@@ -298,7 +298,7 @@ fn kind_of(
 /// Writes a new or extended block, and the numbers of calls added to it.
 fn write_block(
     connection: &Connection,
-    block: &Block,
+    block: &RecordBlock,
     last: i64,
     counts: &BlockCounts,
 ) -> rusqlite::Result<()> {

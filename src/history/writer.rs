@@ -40,7 +40,7 @@ impl HistoryState {
 
 /// Runs until the queue is closed.
 pub(super) fn run(state: &Arc<HistoryState>) {
-    let mut writer = Writer {
+    let mut writer = HistoryWriter {
         state: state.clone(),
         file: None,
         directory: None,
@@ -52,7 +52,7 @@ pub(super) fn run(state: &Arc<HistoryState>) {
     }
 }
 
-struct Writer {
+struct HistoryWriter {
     state: Arc<HistoryState>,
     file: Option<HistoryFile>,
     /// The number of the file's directory.
@@ -61,7 +61,7 @@ struct Writer {
     retry_at: Option<Instant>,
 }
 
-impl Writer {
+impl HistoryWriter {
     fn work(&mut self, batch: Batch) {
         self.open();
         let is_written = match &mut self.file {
@@ -133,7 +133,7 @@ impl Writer {
     }
 }
 
-impl Writer {
+impl HistoryWriter {
     /// Moves a damaged file aside.
     fn set_aside(&self) -> bool {
         let path = &self.state.path;
@@ -182,7 +182,7 @@ mod tests {
             lease: DirectoryLease::default(),
             failure: ArcSwapOption::empty(),
         });
-        let mut writer = Writer {
+        let mut writer = HistoryWriter {
             state: state.clone(),
             file: None,
             directory: None,

@@ -81,9 +81,9 @@ struct Registry {
 struct Table {
     secrets: HashMap<u32, Secret>,
     /// Places, by the last bytes of each spelling.
-    ends: HashMap<[u8; LENGTH_MIN], Vec<Place>>,
+    ends: HashMap<[u8; LENGTH_MIN], Vec<SpelledSecret>>,
     /// Places, by the first bytes of each spelling.
-    beginnings: HashMap<[u8; BEGINNING], Vec<Place>>,
+    beginnings: HashMap<[u8; BEGINNING], Vec<SpelledSecret>>,
     filter: Filter,
     /// The order in which the secrets of each origin were added; an entry with an old time is
     /// stale.
@@ -104,7 +104,7 @@ struct Secret {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-struct Place {
+struct SpelledSecret {
     secret: u32,
     spelling: Spelling,
 }
@@ -280,7 +280,7 @@ impl Table {
 
     fn insert(&mut self, id: u32, secret: Secret) {
         for (spelling, text) in spellings(secret.text.expose_secret()) {
-            let place = Place {
+            let place = SpelledSecret {
                 secret: id,
                 spelling,
             };
@@ -366,14 +366,14 @@ impl Table {
         let places = (first..bytes.len()).filter_map(|at| {
             let rest = bytes.get(at..)?;
             let places = self.beginnings.get(rest.first_chunk()?)?.iter();
-            let begins = |place: &Place| self.matching(*place, |it| it.starts_with(rest));
+            let begins = |place: &SpelledSecret| self.matching(*place, |it| it.starts_with(rest));
             places.filter_map(begins).next().map(|_| at..bytes.len())
         });
         { places }.next()
     }
 
     /// The length of a secret's spelling that fits.
-    fn matching(&self, place: Place, fits: impl Fn(&[u8]) -> bool) -> Option<usize> {
+    fn matching(&self, place: SpelledSecret, fits: impl Fn(&[u8]) -> bool) -> Option<usize> {
         let text = self.secrets.get(&place.secret)?.text.expose_secret();
         match place.spelling {
             Spelling::Raw => fits(text.as_bytes()).then_some(text.len()),
@@ -397,7 +397,11 @@ fn spellings(text: &str) -> Vec<(Spelling, String)> {
     all
 }
 
-fn forget<const N: usize>(places: &mut HashMap<[u8; N], Vec<Place>>, key: &[u8; N], id: u32) {
+fn forget<const N: usize>(
+    places: &mut HashMap<[u8; N], Vec<SpelledSecret>>,
+    key: &[u8; N],
+    id: u32,
+) {
     if let Some(of_key) = places.get_mut(key) {
         of_key.retain(|place| place.secret != id);
         if of_key.is_empty() {

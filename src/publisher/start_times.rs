@@ -24,6 +24,7 @@ const STARTS_MAX: usize = 8;
 const START_MAX: Duration = Duration::from_secs(120);
 
 /// Start durations in milliseconds, by kind, the oldest first.
+#[derive(Clone)]
 pub struct StartTimes {
     store: Arc<dyn Store>,
     by_kind: BTreeMap<String, Vec<u64>>,

@@ -128,6 +128,10 @@ impl Sessions {
         sessions
     }
 
+    pub(crate) fn registry(&self) -> &SessionRegistry {
+        &self.0.registry
+    }
+
     pub(crate) fn context(&self) -> &Arc<SessionContext> {
         &self.0
     }

@@ -36,7 +36,7 @@ impl SessionContext {
         let calls = &self.calls;
         let (id, to) = (&request.id, caller.revision);
         let (has_session, is_legacy) = (caller.session.is_some(), to.era() == Era::Legacy);
-        match calls.discover(request, caller) {
+        match Discovered::of(calls, request, caller) {
             Some(Discovered::Call(named)) => return Ok(Dispatch::Call(Some(named))),
             Some(Discovered::Answer(result)) => {
                 let answer = calls.decorator(caller).discovered(id, &result, to);

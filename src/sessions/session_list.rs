@@ -82,49 +82,48 @@ impl ClientView {
     }
 }
 
-impl Sessions {
+/// The sessions as operators list, show and end them.
+pub struct SessionList<'a>(&'a Sessions);
+
+impl<'a> SessionList<'a> {
+    pub fn of(sessions: &'a Sessions) -> Self {
+        Self(sessions)
+    }
+
     /// Returns the total number of sessions, and up to `limit` of them from `offset`, in a stable
     /// order.
-    pub async fn list(&self, offset: usize, limit: usize) -> (usize, Vec<SessionView>) {
-        let mut all = self.context().registry.ids();
+    pub async fn page(&self, offset: usize, limit: usize) -> (usize, Vec<SessionView>) {
+        let mut all = self.0.context().registry.ids();
         all.sort_unstable();
-        let mut views = Vec::new();
-        for id in all.iter().skip(offset).take(limit) {
-            // Sessions that have ended in the meantime are skipped.
-            views.extend(self.view(*id).await);
-        }
-        (all.len(), views)
+        let shown = all.iter().skip(offset).take(limit);
+        (all.len(), self.views(shown).await)
     }
 
     /// Returns the total number of sessions, about `limit` of them after a name in history and log
     /// (`recorded_as`), and whether more follow. Sorted by name; sessions with the same name are on
     /// the same page.
-    pub async fn list_after(
+    pub async fn page_after(
         &self,
         after: Option<u32>,
         limit: usize,
     ) -> (usize, Vec<SessionView>, bool) {
-        let mut all = self.context().registry.ids();
+        let mut all = self.0.context().registry.ids();
         let total = all.len();
         all.retain(|id| after.is_none_or(|after| id.handle() > after));
         let end = page_end(&mut all, limit);
-        let mut views = Vec::new();
-        for id in all.iter().take(end) {
-            // Sessions that have ended in the meantime are skipped.
-            views.extend(self.view(*id).await);
-        }
+        let views = self.views(all.iter().take(end)).await;
         (total, views, end < all.len())
     }
 
     /// Finds a session by its handle.
-    pub async fn find_by_handle(&self, wanted: &str) -> Option<SessionView> {
+    pub async fn find(&self, wanted: &str) -> Option<SessionView> {
         self.view(self.id_of(wanted)?).await
     }
 
     /// Finds a session by its handle, and returns all details.
-    pub async fn detail_by_handle(&self, wanted: &str) -> Option<SessionDetail> {
+    pub async fn detail(&self, wanted: &str) -> Option<SessionDetail> {
         let id = self.id_of(wanted)?;
-        let stored = self.context().store.scan(&record_key(id)).await.ok()?;
+        let stored = self.0.context().store.scan(&record_key(id)).await.ok()?;
         let record = stored_sessions(stored).0.pop()?.record;
         let now = self.now(id).await;
         let subscriptions = record.subscriptions.iter();
@@ -140,20 +139,29 @@ impl Sessions {
     }
 
     /// Ends the session with this handle. Returns false if it does not exist.
-    pub async fn end_by_handle(&self, wanted: &str) -> bool {
+    pub async fn end(&self, wanted: &str) -> bool {
         match self.id_of(wanted) {
-            Some(id) => self.end_any(id).await,
+            Some(id) => self.0.end_any(id).await,
             None => false,
         }
     }
 
     fn id_of(&self, wanted: &str) -> Option<SessionId> {
-        let mut all = self.context().registry.ids().into_iter();
+        let mut all = self.0.context().registry.ids().into_iter();
         all.find(|id| handle(*id) == wanted)
     }
 
+    /// Sessions that have ended in the meantime are skipped.
+    async fn views(&self, ids: impl Iterator<Item = &SessionId>) -> Vec<SessionView> {
+        let mut views = Vec::new();
+        for id in ids {
+            views.extend(self.view(*id).await);
+        }
+        views
+    }
+
     async fn view(&self, id: SessionId) -> Option<SessionView> {
-        let record = self.context().store.get(&record_key(id)).await.ok()??;
+        let record = self.0.context().store.get(&record_key(id)).await.ok()??;
         let record = SessionRecord::from_bytes(&record)?;
         self.shown(id, &record, self.now(id).await.as_ref())
     }
@@ -164,7 +172,7 @@ impl Sessions {
         record: &SessionRecord,
         now: Option<&SessionActivity>,
     ) -> Option<SessionView> {
-        let context = self.context();
+        let context = self.0.context();
         let age = |at| (context.clock)().saturating_sub(at) / 1000;
         Some(SessionView {
             handle: handle(id),
@@ -178,7 +186,7 @@ impl Sessions {
     }
 
     async fn now(&self, id: SessionId) -> Option<SessionActivity> {
-        let address = self.context().registry.address(id)?;
+        let address = self.0.context().registry.address(id)?;
         let (reply, answer) = oneshot::channel();
         address.do_send(SessionCommand::Describe(reply));
         timeout(TELL_TIMEOUT, answer).await.ok()?.ok()

@@ -232,7 +232,7 @@ impl SessionRegistry {
         slot.is_some_and(|slot| slot.owner.principal != Principal::Anonymous)
     }
 
-    /// Returns the credentials that a session remembers.
+    /// Returns the credentials that a session remembers for its client (`auth.remember`).
     pub(crate) fn credentials(&self, id: SessionId) -> Option<Arc<SessionCredentials>> {
         self.read(id).get(&id)?.credentials.clone()
     }
@@ -247,15 +247,19 @@ impl SessionRegistry {
         }
     }
 
-    /// Makes a session forget these credentials, or any credentials.
-    pub(crate) fn forget_credentials(
-        &self,
-        id: SessionId,
-        credentials: Option<&Arc<SessionCredentials>>,
-    ) {
+    /// Makes a session forget credentials that are no longer valid.
+    pub(crate) fn forget_credentials(&self, id: SessionId, old: &Arc<SessionCredentials>) {
         if let Some(slot) = self.write(id).get_mut(&id) {
-            let is_meant = |it: &mut _| credentials.is_none_or(|meant| Arc::ptr_eq(it, meant));
-            slot.credentials.take_if(is_meant);
+            slot.credentials.take_if(|known| Arc::ptr_eq(known, old));
+        }
+    }
+
+    /// Makes all sessions forget their credentials.
+    pub(crate) fn forget_all_credentials(&self) {
+        for shard in &self.shards {
+            for slot in shard.write().values_mut() {
+                slot.credentials = None;
+            }
         }
     }
 

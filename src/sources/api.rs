@@ -7,7 +7,7 @@ use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::Value;
 use url::Url;
 
-use super::pluggedin::{self, InactiveTools, Servers};
+use super::pluggedin::{self, InactiveTools, ListedServers};
 use crate::credentials::{Web, WebBody, WebRequest};
 
 /// Maximum size of an API response, in bytes.
@@ -33,7 +33,7 @@ pub(super) enum ApiError {
 /// Everything that an API returns for the profile of a key.
 #[derive(Debug, PartialEq)]
 pub(super) struct Profile {
-    pub(super) servers: Servers,
+    pub(super) servers: ListedServers,
     /// Whether the tools of these servers should be reported.
     pub(super) wants_reports: bool,
     pub(super) inactive: InactiveTools,

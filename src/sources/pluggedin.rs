@@ -17,7 +17,7 @@ pub(super) type InactiveTools = HashMap<String, HashSet<String>>;
 
 /// The servers of a response.
 #[derive(Debug, Default, PartialEq)]
-pub(super) struct Servers {
+pub(super) struct ListedServers {
     /// In the format of a client's file: `{"mcpServers": {…}}`.
     pub(super) file: Value,
     /// One sentence for each skipped server, without any value of it.
@@ -29,7 +29,7 @@ pub(super) struct Servers {
 /// # Errors
 ///
 /// Returns why it is not a list of servers.
-pub(super) fn servers(answer: &Value, inactive: &InactiveTools) -> Result<Servers, String> {
+pub(super) fn servers(answer: &Value, inactive: &InactiveTools) -> Result<ListedServers, String> {
     let list = answer.as_array().or_else(|| answer["servers"].as_array());
     let list = list.ok_or("the response has no array of servers")?;
     if list.len() > SERVERS_MAX {
@@ -47,7 +47,7 @@ pub(super) fn servers(answer: &Value, inactive: &InactiveTools) -> Result<Server
         }
     }
     let file = json!({ "mcpServers": servers });
-    Ok(Servers { file, left_out })
+    Ok(ListedServers { file, left_out })
 }
 
 /// A valid and unique name derived from a server's name.

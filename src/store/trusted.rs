@@ -41,7 +41,7 @@ pub fn open_trusted(path: &Path) -> io::Result<File> {
         let flags = i32::try_from(OFlags::NONBLOCK.bits()).unwrap_or_default();
         let file = options.read(true).custom_flags(flags).open(path)?;
         let opened = file.metadata()?;
-        let found = Found::of(&opened);
+        let found = FileRights::of(&opened);
         if let Some(why) = writers.distrust_file(&absolute, &found) {
             return Err(refused(why));
         }
@@ -78,13 +78,13 @@ fn refused(why: String) -> io::Error {
 }
 
 /// Owner, group and mode of a file or directory.
-struct Found {
+struct FileRights {
     owner: u32,
     group: u32,
     mode: u32,
 }
 
-impl Found {
+impl FileRights {
     fn of(about: &Metadata) -> Self {
         Self {
             owner: about.uid(),
@@ -114,7 +114,7 @@ impl Writers {
     }
 
     /// Why others could write to a file or directory, and the start of a command that fixes it.
-    fn distrust(&self, found: &Found) -> Option<(String, String)> {
+    fn distrust(&self, found: &FileRights) -> Option<(String, String)> {
         if ![self.user, ROOT].contains(&found.owner) {
             let why = format!("belongs to a different user ({})", found.owner);
             return Some((why, format!("sudo chown {}", self.user)));
@@ -135,7 +135,7 @@ impl Writers {
         })
     }
 
-    fn distrust_file(&self, path: &Path, found: &Found) -> Option<String> {
+    fn distrust_file(&self, path: &Path, found: &FileRights) -> Option<String> {
         let (why, command) = self.distrust(found)?;
         let shown = path.display();
         Some(format!(
@@ -145,12 +145,12 @@ impl Writers {
     }
 
     /// Checks a directory; with the sticky bit, only the owner of a file can rename or remove it.
-    fn distrust_directory(&self, path: &Path, found: &Found) -> Option<String> {
+    fn distrust_directory(&self, path: &Path, found: &FileRights) -> Option<String> {
         let is_roots = Some(found.owner) == self.unmapped_root;
         let owner = if is_roots { ROOT } else { found.owner };
         let is_sticky = found.mode & STICKY != 0;
         let writable = WRITABLE_BY_ALL | WRITABLE_BY_GROUP;
-        let seen = Found {
+        let seen = FileRights {
             owner,
             group: found.group,
             mode: if is_sticky {
@@ -175,7 +175,7 @@ impl Writers {
         let mut links = 0;
         loop {
             let here = fs::symlink_metadata(&at)?;
-            if let Some(why) = self.distrust_directory(&at, &Found::of(&here)) {
+            if let Some(why) = self.distrust_directory(&at, &FileRights::of(&here)) {
                 return Err(refused(why));
             }
             let Some(step) = ahead.pop_front() else {
@@ -193,9 +193,9 @@ impl Writers {
                     return Err(io::Error::other("the path to it has too many links"));
                 }
                 // The mode of a link is meaningless, but its owner chose its target.
-                let owner = Found {
+                let owner = FileRights {
                     mode: 0,
-                    ..Found::of(&found)
+                    ..FileRights::of(&found)
                 };
                 if let Some(why) = self.distrust_directory(&next, &owner) {
                     return Err(refused(why.replace("its directory", "the link")));
@@ -262,7 +262,7 @@ mod tests {
             (65534, ME, 0o600, Some("`sudo chown 1000 '/x'`")),
         ];
         for (owner, group, mode, expected) in cases {
-            let found = Found { owner, group, mode };
+            let found = FileRights { owner, group, mode };
             let why = writers().distrust_file(Path::new("/x"), &found);
             match expected {
                 None => assert_eq!(why, None, "{owner} {group} {mode:o}"),
@@ -293,7 +293,7 @@ mod tests {
             (1001, ME, 0o1777, false),
         ];
         for (owner, group, mode, trusted) in cases {
-            let found = Found { owner, group, mode };
+            let found = FileRights { owner, group, mode };
             let why = writers().distrust_directory(Path::new("/d"), &found);
             assert_eq!(why.is_none(), trusted, "{owner} {group} {mode:o}: {why:?}");
         }

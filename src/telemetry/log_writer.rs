@@ -18,10 +18,10 @@ type LostLine = Box<dyn Fn(u64) -> String + Send>;
 
 /// The queued lines. Clones share the queue.
 #[derive(Clone, Debug, Default)]
-pub(super) struct LogQueue(Arc<Shared>);
+pub(super) struct LogQueue(Arc<SharedQueue>);
 
 #[derive(Debug, Default)]
-struct Shared {
+struct SharedQueue {
     queued: Mutex<Queued>,
     changed: Condvar,
     counters: OnceLock<Counters>,

@@ -82,13 +82,13 @@ impl HttpConnector {
         loop {
             let opened = http_sse::open(self.common(), Rc::clone(&sink)).await;
             let credential = self.settings.credential.as_ref();
-            let needing = credential.filter(|it| opened.is_err() && it.needs_login());
+            let needing = credential.filter(|it| opened.is_err() && it.refusals().needs_login());
             let Some(credential) = needing else {
                 self.spoke_sse.store(opened.is_ok(), Ordering::Relaxed);
                 return opened;
             };
             sink(LinkEvent::SignIn(SignInPlace::Gateway));
-            credential.signed_in().await;
+            credential.refusals().signed_in().await;
         }
     }
 

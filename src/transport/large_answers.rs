@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
+use futures_util::future::{FutureExt as _, LocalBoxFuture};
 use tokio::time::timeout;
 
 use super::LinkError;
-use crate::memory::{AnswerRoom, AnswerShare, RoomUsage, STEP};
+use crate::memory::{AnswerRoom, AnswerShare, HeldRoom, RoomUsage, STEP};
 use crate::telemetry::{Counter, Counters};
 
 /// How long a call's body or stream waits for room.
@@ -43,36 +44,97 @@ impl LargeAnswers {
         let RoomUsage { held, peak, .. } = self.room.usage();
         (held, peak)
     }
+}
 
-    /// Reserves room for a message of this size, part of which `share` may already hold. Small
-    /// messages need none. Returns whether the message can be read now.
-    pub(super) fn try_take(&self, share: &mut Option<Box<AnswerShare>>, bytes: usize) -> bool {
-        bytes <= STEP || self.share(share).try_grow(bytes)
+/// The reservation for a message that is being read, or was read. Only large messages need one.
+#[derive(Default)]
+pub(super) struct MessageRoom {
+    share: Option<Box<AnswerShare>>,
+    /// Why the message was discarded.
+    no_room: Option<LinkError>,
+}
+
+/// A decoder that buffers the message that is being read.
+pub(super) trait MessageBuffer {
+    /// Bytes buffered for an incomplete message.
+    fn incomplete(&self) -> usize;
+
+    /// Drops the buffered bytes and the rest of the message, which is returned as too large.
+    fn discard(&mut self);
+}
+
+impl MessageRoom {
+    /// Waits for room for the buffered bytes. If there is none in time, the message is discarded,
+    /// because later messages would wait behind it.
+    ///
+    /// # Errors
+    ///
+    /// Returns why the message was discarded.
+    pub(super) async fn wait(
+        &mut self,
+        answers: &LargeAnswers,
+        buffer: &mut impl MessageBuffer,
+        wait_max: Duration,
+    ) -> Result<(), &LinkError> {
+        if self.try_grow(answers, buffer.incomplete()) {
+            return Ok(());
+        }
+        match self.grow(answers, buffer.incomplete(), wait_max).await {
+            Ok(()) => Ok(()),
+            Err(error) => {
+                buffer.discard();
+                self.share = None;
+                Err(self.no_room.insert(error))
+            }
+        }
     }
 
-    /// Waits for the room that [`Self::try_take`] reserves.
+    /// Reserves room for a message of this size, of which part can be reserved already. Returns
+    /// whether there is room now.
+    pub(super) fn try_grow(&mut self, answers: &LargeAnswers, bytes: usize) -> bool {
+        bytes <= STEP || self.share(answers).try_grow(bytes)
+    }
+
+    /// Waits for the room that [`Self::try_grow`] reserves. Boxed, because it is rare and larger
+    /// than the other futures.
     ///
     /// # Errors
     ///
     /// Returns [`LinkError::NoRoom`] after `wait_max`.
-    pub(super) async fn take(
-        &self,
-        share: &mut Option<Box<AnswerShare>>,
+    pub(super) fn grow<'a>(
+        &'a mut self,
+        answers: &'a LargeAnswers,
         bytes: usize,
         wait_max: Duration,
-    ) -> Result<(), LinkError> {
-        if self.try_take(share, bytes) {
-            return Ok(());
-        }
-        self.counters.add(Counter::AnswersWaited);
-        let waited = timeout(wait_max, self.share(share).grow(bytes)).await;
-        waited.map_err(|_| {
-            self.counters.add(Counter::AnswersDiscarded);
-            LinkError::NoRoom(wait_max)
-        })
+    ) -> LocalBoxFuture<'a, Result<(), LinkError>> {
+        let growing = async move {
+            answers.counters.add(Counter::AnswersWaited);
+            let waited = timeout(wait_max, self.share(answers).grow(bytes)).await;
+            waited.map_err(|_| {
+                answers.counters.add(Counter::AnswersDiscarded);
+                LinkError::NoRoom(wait_max)
+            })
+        };
+        growing.boxed_local()
     }
 
-    fn share<'a>(&self, share: &'a mut Option<Box<AnswerShare>>) -> &'a mut AnswerShare {
-        share.get_or_insert_with(|| Box::new(self.room.share()))
+    fn share(&mut self, answers: &LargeAnswers) -> &mut AnswerShare {
+        self.share
+            .get_or_insert_with(|| Box::new(answers.room.share()))
+    }
+
+    /// Takes the reservation of a message that is now complete.
+    pub(super) fn take(&mut self) -> Self {
+        std::mem::take(self)
+    }
+
+    /// The reservation for a message of this size, if it is large.
+    pub(super) fn settle(self, bytes: usize) -> Option<HeldRoom> {
+        self.share?.settle(bytes)
+    }
+
+    /// Why the message was discarded: there was no room, or it exceeds the limit with this name.
+    pub(super) fn discarded(self, name: &'static str, limit: usize) -> LinkError {
+        self.no_room.unwrap_or(LinkError::TooLarge { name, limit })
     }
 }

@@ -40,8 +40,80 @@ enum Body {
     Declared(&'static str),
 }
 
-fn typed<T: JsonSchema>() -> Body {
-    Body::Typed(|generator| generator.subschema_for::<T>())
+/// Each route with the schemas of its body and its answer: `METHOD PATH [BODY] -> STATUS [ANSWER]:
+/// SUMMARY`.
+const OPERATIONS: &str = "\
+GET /api/tree -> 200 Status: Shows the whole gateway
+GET /api/servers -> 200 Servers: Lists the servers
+GET /api/servers/{server} -> 200 ServerStatus: Shows a server
+POST /api/servers/{server}/start -> 200 Ordered: Takes a server into service again
+POST /api/servers/{server}/stop -> 200 Ordered: Takes a server out of service
+POST /api/servers/{server}/restart -> 200 Ordered: Connects a server anew
+POST /api/servers/{server}/trip ToolOfServer -> 200 Ordered: Sends no calls to a server, or to a tool of it
+POST /api/servers/{server}/reset ToolOfServer -> 200 Ordered: Sends calls again
+GET /api/servers/{server}/logs -> 200 ServerLogs: Shows the last lines of a server
+GET /api/servers/{server}/crashes -> 200 Crashes: Shows the crash reports of a server
+POST /api/servers/{server}/login LoginRedirect -> 200 LoginPage: Begins a login at a server
+GET /api/logins -> 200 Logins: Lists the logins at servers
+GET /oauth/authorize/{server} -> 302: Leads to the page to sign in at
+POST /oauth/refresh/{server} -> 200 RenewedToken: Renews the token for a server
+DELETE /oauth/token/{server} -> 204: Forgets the token for a server, and revokes it
+GET /api/tools -> 200 Tools: Lists the tools that clients see
+GET /api/pins -> 200 Pins: Lists the pins of servers
+GET /api/pins/{server}/{name} -> 200 PinDetail: Shows a pin with its definitions
+POST /api/servers/{server}/approve -> 200 Approved: Approves everything that a server lists, as it is
+POST /api/pins/{server}/{name}/approve ApprovedDefinition -> 200 Approved: Approves an item as it is
+GET /api/sessions -> 200 Sessions: Lists the sessions of clients
+GET /api/sessions/{handle} -> 200 SessionView: Shows a session
+DELETE /api/sessions/{handle} -> 204: Ends a session
+GET /api/keys -> 200 Keys: Lists the API keys
+GET /api/history -> 200 CallPage: Lists calls, the newest first
+GET /api/history/{call} -> 200 RecordedCall: Shows a call
+POST /api/history/{call}/replay -> 200 JsonRpcAnswer: Makes a call again
+GET /api/logs -> 200 LogPage: Lists records of the log, the newest first
+GET /api/events -> 200 Events: Tells what happens, as server-sent events
+GET /api/loglevel -> 200 LogLevel: Shows the log level
+PUT /api/loglevel LogLevel -> 200 LogLevel: Changes the log level until the next start
+GET /config -> 200 ConfigServers: Lists the servers of the configuration
+POST /config NewConfigServer -> 201 ConfigServer: Adds a server
+GET /config/{server} -> 200 ConfigServer: Shows a server of the configuration
+PUT /config/{server} ConfigServerChange -> 200 ConfigServer: Changes a server
+DELETE /config/{server} -> 204: Removes a server";
+
+type TypedSchema = (String, fn(&mut SchemaGenerator) -> Schema);
+
+fn typed<T: JsonSchema>() -> TypedSchema {
+    let schema = |generator: &mut SchemaGenerator| generator.subschema_for::<T>();
+    (T::schema_name().into_owned(), schema)
+}
+
+/// The schemas that are generated from Rust types.
+fn typed_schemas() -> Vec<TypedSchema> {
+    vec![
+        typed::<Approved>(),
+        typed::<ApprovedDefinition>(),
+        typed::<CallPage>(),
+        typed::<Crashes>(),
+        typed::<Keys>(),
+        typed::<LogLevel>(),
+        typed::<LogPage>(),
+        typed::<LoginPage>(),
+        typed::<LoginRedirect>(),
+        typed::<Logins>(),
+        typed::<Ordered>(),
+        typed::<PinDetail>(),
+        typed::<Pins>(),
+        typed::<RecordedCall>(),
+        typed::<RenewedToken>(),
+        typed::<ServerLogs>(),
+        typed::<ServerStatus>(),
+        typed::<Servers>(),
+        typed::<SessionView>(),
+        typed::<Sessions>(),
+        typed::<Status>(),
+        typed::<ToolOfServer>(),
+        typed::<Tools>(),
+    ]
 }
 
 /// The description of a route, apart from its parameters and errors.
@@ -53,170 +125,38 @@ struct Operation {
     status: &'static str,
 }
 
-impl Operation {
-    fn new(route: &'static str, summary: &'static str) -> Self {
-        Self {
-            route,
-            summary,
-            takes: Body::None,
-            answers: Body::None,
-            status: "200",
-        }
-    }
-
-    fn takes(mut self, body: Body) -> Self {
-        self.takes = body;
-        self
-    }
-
-    fn answers(mut self, body: Body) -> Self {
-        self.answers = body;
-        self
-    }
-
-    fn status(mut self, status: &'static str) -> Self {
-        self.status = status;
-        self
-    }
-}
-
-#[expect(clippy::too_many_lines, reason = "a table with a row for each route")]
 fn operations() -> Vec<Operation> {
-    vec![
-        Operation::new("GET /api/tree", "Shows the whole gateway").answers(typed::<Status>()),
-        Operation::new("GET /api/servers", "Lists the servers").answers(typed::<Servers>()),
-        Operation::new("GET /api/servers/{server}", "Shows a server")
-            .answers(typed::<ServerStatus>()),
-        Operation::new(
-            "POST /api/servers/{server}/start",
-            "Takes a server into service again",
-        )
-        .answers(typed::<Ordered>()),
-        Operation::new(
-            "POST /api/servers/{server}/stop",
-            "Takes a server out of service",
-        )
-        .answers(typed::<Ordered>()),
-        Operation::new(
-            "POST /api/servers/{server}/restart",
-            "Connects a server anew",
-        )
-        .answers(typed::<Ordered>()),
-        Operation::new(
-            "POST /api/servers/{server}/trip",
-            "Sends no calls to a server, or to a tool of it",
-        )
-        .takes(typed::<ToolOfServer>())
-        .answers(typed::<Ordered>()),
-        Operation::new("POST /api/servers/{server}/reset", "Sends calls again")
-            .takes(typed::<ToolOfServer>())
-            .answers(typed::<Ordered>()),
-        Operation::new(
-            "GET /api/servers/{server}/logs",
-            "Shows the last lines of a server",
-        )
-        .answers(typed::<ServerLogs>()),
-        Operation::new(
-            "GET /api/servers/{server}/crashes",
-            "Shows the crash reports of a server",
-        )
-        .answers(typed::<Crashes>()),
-        Operation::new(
-            "POST /api/servers/{server}/login",
-            "Begins a login at a server",
-        )
-        .takes(typed::<LoginRedirect>())
-        .answers(typed::<LoginPage>()),
-        Operation::new("GET /api/logins", "Lists the logins at servers").answers(typed::<Logins>()),
-        Operation::new(
-            "GET /oauth/authorize/{server}",
-            "Leads to the page to sign in at",
-        )
-        .status("302"),
-        Operation::new(
-            "POST /oauth/refresh/{server}",
-            "Renews the token for a server",
-        )
-        .answers(typed::<RenewedToken>()),
-        Operation::new(
-            "DELETE /oauth/token/{server}",
-            "Forgets the token for a server, and revokes it",
-        )
-        .status("204"),
-        Operation::new("GET /api/tools", "Lists the tools that clients see")
-            .answers(typed::<Tools>()),
-        Operation::new("GET /api/pins", "Lists the pins of servers").answers(typed::<Pins>()),
-        Operation::new(
-            "GET /api/pins/{server}/{name}",
-            "Shows a pin with its definitions",
-        )
-        .answers(typed::<PinDetail>()),
-        Operation::new(
-            "POST /api/servers/{server}/approve",
-            "Approves everything that a server lists, as it is",
-        )
-        .answers(typed::<Approved>()),
-        Operation::new(
-            "POST /api/pins/{server}/{name}/approve",
-            "Approves an item as it is",
-        )
-        .takes(typed::<ApprovedDefinition>())
-        .answers(typed::<Approved>()),
-        Operation::new("GET /api/sessions", "Lists the sessions of clients")
-            .answers(typed::<Sessions>()),
-        Operation::new("GET /api/sessions/{handle}", "Shows a session")
-            .answers(typed::<SessionView>()),
-        Operation::new("DELETE /api/sessions/{handle}", "Ends a session").status("204"),
-        Operation::new("GET /api/keys", "Lists the API keys").answers(typed::<Keys>()),
-        Operation::new("GET /api/history", "Lists calls, the newest first")
-            .answers(typed::<CallPage>()),
-        Operation::new("GET /api/history/{call}", "Shows a call").answers(typed::<RecordedCall>()),
-        Operation::new("POST /api/history/{call}/replay", "Makes a call again")
-            .answers(Body::Declared("JsonRpcAnswer")),
-        Operation::new(
-            "GET /api/logs",
-            "Lists records of the log, the newest first",
-        )
-        .answers(typed::<LogPage>()),
-        Operation::new(
-            "GET /api/events",
-            "Tells what happens, as server-sent events",
-        )
-        .answers(Body::Declared("Events")),
-        Operation::new("GET /api/loglevel", "Shows the log level").answers(typed::<LogLevel>()),
-        Operation::new(
-            "PUT /api/loglevel",
-            "Changes the log level until the next start",
-        )
-        .takes(typed::<LogLevel>())
-        .answers(typed::<LogLevel>()),
-        Operation::new("GET /config", "Lists the servers of the configuration")
-            .answers(Body::Declared("ConfigServers")),
-        Operation::new("POST /config", "Adds a server")
-            .takes(Body::Declared("NewConfigServer"))
-            .answers(Body::Declared("ConfigServer"))
-            .status("201"),
-        Operation::new(
-            "GET /config/{server}",
-            "Shows a server of the configuration",
-        )
-        .answers(Body::Declared("ConfigServer")),
-        Operation::new("PUT /config/{server}", "Changes a server")
-            .takes(Body::Declared("ConfigServerChange"))
-            .answers(Body::Declared("ConfigServer")),
-        Operation::new("DELETE /config/{server}", "Removes a server").status("204"),
-    ]
+    let typed = typed_schemas();
+    let body = |name: Option<&'static str>| {
+        let Some(name) = name else { return Body::None };
+        let found = typed.iter().find(|(known, _)| known == name);
+        found.map_or(Body::Declared(name), |(_, schema)| Body::Typed(*schema))
+    };
+    let operation = |line: &'static str| {
+        let (about, summary) = line.split_once(": ").unwrap();
+        let (asked, answered) = about.split_once(" -> ").unwrap();
+        let takes = asked.splitn(3, ' ').nth(2);
+        let (status, answers) = answered.split_at(3);
+        Operation {
+            route: takes.map_or(asked, |takes| asked.strip_suffix(takes).unwrap().trim_end()),
+            summary,
+            takes: body(takes),
+            answers: body(answers.strip_prefix(' ')),
+            status,
+        }
+    };
+    OPERATIONS.lines().map(operation).collect()
 }
 
 /// Builds the document.
-struct Writer {
+struct DocumentWriter {
     declared: Value,
     generator: SchemaGenerator,
     /// The names of the declared schemas that are used.
     used: BTreeSet<&'static str>,
 }
 
-impl Writer {
+impl DocumentWriter {
     fn new() -> Self {
         let settings = SchemaSettings::draft2020_12().for_serialize();
         let settings = settings.with(|settings| {
@@ -449,7 +389,7 @@ fn operation_id(route: &Route) -> String {
 
 #[test]
 fn the_served_openapi_tests_is_made_of_the_types() {
-    let made = format!("{:#}\n", Writer::new().document());
+    let made = format!("{:#}\n", DocumentWriter::new().document());
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join(DOCUMENT);
     if std::env::var("OPENAPI").is_ok_and(|wish| wish == "write") {
         std::fs::write(&file, &made).unwrap();
@@ -471,7 +411,7 @@ fn every_operation_of_the_openapi_tests_has_a_name_of_its_own() {
 
 #[test]
 fn every_declared_example_fits_its_schema() {
-    let document = Writer::new().document();
+    let document = DocumentWriter::new().document();
     let components = document.pointer("/components").unwrap();
     let declared: Value = serde_json::from_str(DECLARED).unwrap();
     for (name, schema) in declared.pointer("/schemas").unwrap().as_object().unwrap() {

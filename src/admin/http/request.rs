@@ -8,7 +8,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 use url::form_urlencoded;
 
-use crate::admin::messages::Page;
+use crate::admin::messages::PagePosition;
 use crate::admin::operator::Operator;
 use crate::history::OFFSET_MAX;
 use crate::protocol::{ErrorKind, Failure, sole_header};
@@ -201,15 +201,15 @@ pub(super) struct PageRange {
 
 impl PageRange {
     /// The entries in this range, and its position in the list.
-    pub(super) fn of<T>(self, all: Vec<T>) -> (Vec<T>, Page) {
+    pub(super) fn of<T>(self, all: Vec<T>) -> (Vec<T>, PagePosition) {
         let page = self.among(all.len());
         let shown = all.into_iter().skip(self.offset).take(self.limit);
         (shown.collect(), page)
     }
 
     /// The position of this range in a list of this length.
-    pub(super) fn among(self, total: usize) -> Page {
-        Page {
+    pub(super) fn among(self, total: usize) -> PagePosition {
+        PagePosition {
             total,
             limit: self.limit,
             offset: self.offset,

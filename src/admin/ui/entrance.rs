@@ -120,7 +120,7 @@ async fn answer(
         base: base_url(asked.request),
         endpoint: asked.dashboard.endpoint(),
         traffic: &asked.dashboard.0.traffic,
-        trials: &asked.dashboard.0.trials,
+        playground: &asked.dashboard.0.playground,
         is_update: false,
     };
     match asked.form.take() {

@@ -132,7 +132,7 @@ impl LivePage {
             base: self.base.clone(),
             endpoint: self.dashboard.endpoint(),
             traffic: &self.dashboard.0.traffic,
-            trials: &self.dashboard.0.trials,
+            playground: &self.dashboard.0.playground,
             is_update: true,
         };
         let pieces = match pages::show(&view).await {

@@ -12,10 +12,10 @@ mod pages;
 mod paging;
 mod parts;
 mod pieces;
+mod playground;
 pub(super) mod response;
 pub(super) mod text;
 mod traffic;
-mod trials;
 mod ui_request;
 pub(super) mod visitor;
 
@@ -27,8 +27,8 @@ use tokio::time::sleep;
 
 use super::operator::Operator;
 use crate::protocol::Failure;
+use playground::Playground;
 use traffic::{LOOK_EVERY, Look, Traffic};
-use trials::Trials;
 
 /// Maximum live pages at a time; further ones show a snapshot only.
 const LIVE_PAGES_MAX: usize = 32;
@@ -51,7 +51,7 @@ struct Inner {
     /// The path that MCP is served at.
     endpoint: OnceLock<String>,
     traffic: Traffic,
-    trials: Trials,
+    playground: Playground,
 }
 
 impl Default for Inner {
@@ -62,7 +62,7 @@ impl Default for Inner {
             failed_logins: Semaphore::new(FAILED_LOGINS_MAX),
             endpoint: OnceLock::new(),
             traffic: Traffic::default(),
-            trials: Trials::default(),
+            playground: Playground::default(),
         }
     }
 }

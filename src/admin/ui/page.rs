@@ -5,8 +5,8 @@ use maud::{Markup, PreEscaped, html};
 
 use super::fields::{Fields, field};
 use super::pieces::{Piece, Row};
+use super::playground::Playground;
 use super::traffic::Traffic;
-use super::trials::Trials;
 use crate::admin::operator::Operator;
 use crate::id::ViewId;
 use crate::protocol::{ErrorKind, Failure};
@@ -43,7 +43,7 @@ pub(super) struct View<'a> {
     /// The path that MCP is served at.
     pub(super) endpoint: &'a str,
     pub(super) traffic: &'a Traffic,
-    pub(super) trials: &'a Trials,
+    pub(super) playground: &'a Playground,
     /// Whether only the live parts are rendered.
     pub(super) is_update: bool,
 }

@@ -110,7 +110,7 @@ impl Condition {
             Ok(Err(errors)) => return Err(invalid(syntax_error(&errors))),
             Err(_) => return Err(invalid("cannot be read")),
         };
-        let mut reader = Reader::default();
+        let mut reader = Compiler::default();
         let condition = Self {
             text: text.into(),
             root: Arc::new(reader.node(program.expression())?),
@@ -203,7 +203,7 @@ fn depth(text: &str) -> usize {
 
 /// Compiles the parsed expression. Refuses unknown names, and anything that could take long.
 #[derive(Default)]
-struct Reader {
+struct Compiler {
     parts: usize,
     /// Nesting depth of the current expression.
     depth: usize,
@@ -211,7 +211,7 @@ struct Reader {
     asks_arguments: bool,
 }
 
-impl Reader {
+impl Compiler {
     fn node(&mut self, expression: &IdedExpr) -> Result<Node, InvalidCondition> {
         self.parts += 1;
         if self.parts > PARTS_MAX {

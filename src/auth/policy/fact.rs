@@ -30,10 +30,10 @@ pub(super) enum Fact {
 
 /// The members of an object by their folded names, since a server may ignore case.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Members(HashMap<Box<str>, Member>);
+pub(super) struct Members(HashMap<Box<str>, FactMember>);
 
 #[derive(Clone, Debug)]
-struct Member {
+struct FactMember {
     name: Box<str>,
     value: Fact,
     /// Whether another member folds to the same name.
@@ -49,7 +49,7 @@ impl From<&str> for Fact {
 impl Members {
     /// Adds a member. Returns false if the map already has one with exactly this name.
     pub(super) fn add(&mut self, name: &str, value: Fact) -> bool {
-        let member = Member {
+        let member = FactMember {
             name: name.into(),
             value,
             is_ambiguous: false,

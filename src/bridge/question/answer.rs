@@ -76,14 +76,14 @@ fn is_elicit_result(answer: &RawJson) -> Option<bool> {
 
 fn is_sampling_result(answer: &RawJson) -> Option<bool> {
     #[derive(Deserialize)]
-    struct Block {
+    struct SampledBlock {
         r#type: String,
     }
     #[derive(Deserialize)]
     #[serde(untagged)]
     enum Content {
-        One(Block),
-        Several(Vec<Block>),
+        One(SampledBlock),
+        Several(Vec<SampledBlock>),
     }
     #[derive(Deserialize)]
     #[expect(dead_code, reason = "only its presence and type are checked")]
@@ -93,7 +93,7 @@ fn is_sampling_result(answer: &RawJson) -> Option<bool> {
         content: Content,
     }
     let message: SamplingResult = object::read(answer.as_str())?;
-    let typed = |block: &Block| !block.r#type.is_empty();
+    let typed = |block: &SampledBlock| !block.r#type.is_empty();
     let content = match &message.content {
         Content::One(block) => typed(block),
         Content::Several(blocks) => blocks.iter().all(typed),

@@ -5,40 +5,38 @@
 //! only while one of its requests waits. If it disconnects before the answer, the call is cancelled
 //! (S-CANC-01). While it collects answers to the server's questions, the call is parked.
 
-mod consent;
+mod hosted_task;
 mod parking;
 mod reply_target;
-mod resending;
 mod response;
+mod rounds;
+mod sent_call;
+mod state;
 mod task;
 
 use std::sync::Arc;
 
 use actix::Recipient;
-use bytes::Bytes;
 use bytestring::ByteString;
-use futures_util::future::LocalBoxFuture;
 use tokio::time::Instant;
 
 use crate::bridge::headers::ClientHeaders;
 use crate::bridge::seal::Digest;
 use crate::calls::alarms::{Alarm, Alarms};
 use crate::calls::call_context::CallContext;
-use crate::calls::call_route::{CallPermit, CallRoute, ConnectionAccess, find_route};
+use crate::calls::call_route::{CallRoute, ConnectionAccess, find_route};
 use crate::calls::call_target::CallTarget;
 use crate::calls::call_telemetry::CallTelemetry;
 use crate::calls::client_reply::ClientRequest;
+use crate::calls::consent;
 use crate::calls::event_log::EventLog;
-use crate::calls::open_questions::OpenQuestions;
-use crate::calls::parked_calls::ParkedPermit;
 use crate::calls::progress::Progress;
 use crate::calls::quota::QuotaShare;
 use crate::calls::request_trace::{Destination, unrecorded};
 use crate::calls::retry::RetryState;
 use crate::calls::worker_inbox::{ClientAction, WorkerInbox};
 use crate::downstream::{
-    CallEvent, CallMessage, CallRequest, CallSenders, Caller, CancelCall, ConnectionCommand,
-    Deadline, Delivery, TaskMode,
+    CallEvent, CallMessage, CallRequest, CallSenders, Caller, ConnectionCommand, Delivery, TaskMode,
 };
 use crate::id::{Peer, ServerName};
 use crate::memory::HeldRoom;
@@ -46,10 +44,13 @@ use crate::protocol::{
     Era, ErrorKind, Failure, LogLevel, Method, Notification, Request, RequestId, Response, Revision,
 };
 use crate::telemetry::{Counter, LogScope};
-use task::{AdoptedTask, HostedTask};
+use rounds::ClientRounds;
+use sent_call::SentCall;
+use state::{CallState, OutgoingCall};
 
 pub(crate) use reply_target::ReplyTarget;
 pub(crate) use response::failed_by_bug;
+pub(crate) use state::ConnectionOpening;
 
 pub(crate) struct Call {
     /// The call's number in its table.
@@ -83,59 +84,6 @@ pub(crate) struct Call {
     room: Option<HeldRoom>,
     /// The slot among the client's calls in flight; `None` if these calls are not limited.
     _place: Option<QuotaShare>,
-}
-
-/// The progress of a call to its server and back.
-enum CallState {
-    /// Not sent yet, or between two attempts.
-    NotSent,
-    /// Waiting for a connection to open.
-    Opening(Box<OpeningCall>),
-    Sent(SentCall),
-    /// Running as a task of the server. The client follows the task with further requests.
-    Task(Box<HostedTask>),
-    /// Answered while the client was away; the answer is kept until the client returns.
-    Answered(Box<Result<Response, Failure>>),
-    Done,
-}
-
-/// A call whose connection is being opened.
-struct OpeningCall {
-    /// The call to send; `None` if it will not be sent because its user has to sign in.
-    outgoing: Option<OutgoingCall>,
-    /// The opening to run; `None` once the table has started it.
-    opening: Option<ConnectionOpening>,
-}
-
-/// A call that is sent as soon as its connection is open.
-struct OutgoingCall {
-    request: Request,
-    sent_as: u64,
-    deadline: Deadline,
-    permit: CallPermit,
-}
-
-/// Completes with the connection for a call, or with the reason why none could be opened.
-pub(crate) type ConnectionOpening = LocalBoxFuture<'static, Result<CallSenders, Failure>>;
-
-/// A call that was sent to its server.
-struct SentCall {
-    senders: CallSenders,
-    /// The number under which the server received the call. It differs in each attempt.
-    sent_as: u64,
-    _permit: CallPermit,
-}
-
-/// The requests with which a client without a session makes a call and answers its questions.
-struct ClientRounds {
-    inbox: Arc<WorkerInbox>,
-    peer: Peer,
-    /// The number of the request that the client waits for.
-    request_number: u64,
-    arguments: Option<Bytes>,
-    questions: OpenQuestions,
-    parked: Option<ParkedPermit>,
-    adopted: Option<Box<AdoptedTask>>,
 }
 
 /// The parts of a new call.
@@ -184,17 +132,8 @@ impl Call {
             forwarded,
             ..new_call.target
         };
-        let rounds = new_call.sessionless.map(|(inbox, peer, round)| {
-            Box::new(ClientRounds {
-                inbox,
-                peer,
-                request_number: number,
-                arguments: request.member(request.params.arguments.as_ref()),
-                questions: OpenQuestions::of(round),
-                parked: None,
-                adopted: None,
-            })
-        });
+        let rounds = new_call.sessionless;
+        let rounds = rounds.map(|client| Box::new(ClientRounds::new(client, &request, number)));
         let call = Self {
             number,
             context: new_call.context,
@@ -243,10 +182,7 @@ impl Call {
 
     /// The connection to open, taken once.
     pub(crate) fn take_opening(&mut self) -> Option<ConnectionOpening> {
-        match &mut self.state {
-            CallState::Opening(opening) => opening.opening.take(),
-            _ => None,
-        }
+        self.state.take_opening()
     }
 
     /// Sends the call for the first time.
@@ -255,7 +191,11 @@ impl Call {
         match find_route(downstreams, &self.target, &self.caller, self.arbiter, None) {
             Ok(route) => {
                 if route.may_retry {
-                    self.retry = Some(Box::new(self.retry_state(&request, route.deadline)));
+                    // An answer of the client is valid for only one request of the server, so a
+                    // call that may have run with such an answer is not sent again.
+                    let is_unasked = self.round() == 0;
+                    let retry = RetryState::new(&request, &self.target, route.deadline, is_unasked);
+                    self.retry = Some(Box::new(retry));
                 }
                 self.send_by(route, request, self.number);
             }
@@ -273,8 +213,7 @@ impl Call {
         match route.access {
             ConnectionAccess::Open(senders) => self.send(outgoing, senders),
             ConnectionAccess::Opening(opening) => {
-                let (outgoing, opening) = (Some(outgoing), Some(opening));
-                self.state = CallState::Opening(Box::new(OpeningCall { outgoing, opening }));
+                self.state = CallState::opening(Some(outgoing), opening);
             }
         }
     }
@@ -293,6 +232,59 @@ impl Call {
             (CallState::Opening(_), Err(failure)) => self.on_answer(Err(failure), owner),
             (other, _) => self.state = other,
         }
+    }
+
+    /// Schedules a retry of the failed call if it is allowed. Returns whether it is; in that case
+    /// the client is not answered yet.
+    fn schedule_retry(&mut self, failure: &Failure, owner: &mut impl CallOwner) -> bool {
+        let retry = self.retry.as_mut();
+        let Some(delay) = retry.and_then(|retry| retry.next_delay(failure, &self.context)) else {
+            return false;
+        };
+        if let Some(trace) = self.call_telemetry.as_mut().and_then(|it| it.trace()) {
+            trace.retried(failure.exact_kind().as_str());
+        }
+        self.state = CallState::NotSent;
+        owner.on_call_returned(self, None);
+        self.alarms.set(Alarm::Retry, delay);
+        true
+    }
+
+    fn resend(&mut self, owner: &mut impl CallOwner) {
+        let Some(retry) = &self.retry else { return };
+        let (downstreams, before) = (&self.context.downstreams, Some(retry.deadline));
+        let (target, caller) = (&retry.target, &self.caller);
+        match find_route(downstreams, target, caller, self.arbiter, before) {
+            Ok(route) => {
+                let request = retry.request.clone();
+                self.target = retry.target.clone();
+                // The server sees each attempt as a separate request.
+                let sent_as = self.context.numbers.next();
+                self.send_by(route, request, sent_as);
+            }
+            Err(failure) => self.on_answer(Err(failure), owner),
+        }
+    }
+
+    /// Returns whether the call did not run because its user's sign-in has expired, and in that
+    /// case asks the user to sign in again.
+    fn turns_to_user(&mut self, failure: &Failure, owner: &mut impl CallOwner) -> bool {
+        if failure.kind != ErrorKind::ServerUnavailable {
+            return false;
+        }
+        let (downstreams, server) = (&self.context.downstreams, &self.target.server);
+        let Some(asking) = consent::asking(downstreams, server, &self.caller) else {
+            return false;
+        };
+        owner.on_call_returned(self, None);
+        self.state = CallState::opening(None, asking);
+        true
+    }
+
+    /// Number of rounds in which the client was asked for input.
+    fn round(&self) -> u8 {
+        let rounds = self.rounds.as_ref();
+        rounds.map_or(0, |rounds| rounds.questions.round)
     }
 
     fn replace_state(&mut self, state: CallState) -> CallState {
@@ -413,7 +405,7 @@ impl Call {
 
     /// Cancels the call on behalf of the client, and notifies a server that has received it.
     pub(crate) fn take_back(&mut self, reason: Option<String>, owner: &mut impl CallOwner) {
-        if let Some(sent) = self.sent() {
+        if let Some(sent) = self.state.sent() {
             return sent.cancel(self.arbiter, reason);
         }
         let failure = Failure::new(ErrorKind::Cancelled, "the client cancelled this call");
@@ -422,7 +414,7 @@ impl Call {
 
     /// Notifies the server that the call was cancelled.
     pub(crate) fn cancel(&self, reason: &str) {
-        if let Some(sent) = self.sent() {
+        if let Some(sent) = self.state.sent() {
             sent.cancel(self.arbiter, Some(reason.to_owned()));
         }
     }
@@ -432,14 +424,6 @@ impl Call {
         self.context.counters.add(Counter::CallsCancelled);
         self.cancel(reason);
         self.state = CallState::Done;
-    }
-
-    fn sent(&self) -> Option<&SentCall> {
-        match &self.state {
-            CallState::Sent(sent) => Some(sent),
-            CallState::Task(task) => task.sent(),
-            _ => None,
-        }
     }
 
     /// Ends the call in any state after the gateway panicked in it.
@@ -486,13 +470,5 @@ impl Call {
 
     fn is_modern(&self) -> bool {
         self.caller.revision.era() == Era::Modern
-    }
-}
-
-impl SentCall {
-    fn cancel(&self, arbiter: usize, reason: Option<String>) {
-        let number = self.sent_as;
-        let cancel = CancelCall { number, reason };
-        self.senders.send(arbiter, CallMessage::CancelCall(cancel));
     }
 }

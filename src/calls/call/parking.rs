@@ -13,13 +13,11 @@ use crate::bridge::seal::{Continuation, page_key};
 use crate::calls::alarms::Alarm;
 use crate::calls::client_reply::{ClientReply, ClientRequest};
 use crate::calls::open_questions::binding;
-use crate::calls::parked_calls::CallAddress;
 use crate::calls::progress::Progress;
 use crate::calls::sealing::NewState;
 use crate::calls::sealing::state_used;
 use crate::downstream::Question;
 use crate::history::CallEnding;
-use crate::id::Holder;
 use crate::protocol::{ErrorKind, Failure, Method, RawJson, Request};
 use crate::telemetry::Counter;
 
@@ -85,11 +83,7 @@ impl Call {
     ///
     /// Returns the failure for the client if no slot is free.
     pub(super) fn park(&mut self) -> Result<Uuid, Failure> {
-        let parked = self
-            .rounds
-            .as_ref()
-            .and_then(|rounds| rounds.parked.as_ref());
-        match parked.map(|parked| parked.handle) {
+        match self.rounds.as_ref().and_then(|rounds| rounds.handle()) {
             Some(handle) => Ok(handle),
             None => self.park_as((self.context.mint)()),
         }
@@ -101,27 +95,14 @@ impl Call {
     ///
     /// Returns the failure for the client if no slot is free.
     pub(super) fn park_as(&mut self, handle: Uuid) -> Result<Uuid, Failure> {
-        let server = &self.target.server;
-        let Some(rounds) = self.rounds.as_mut() else {
-            let message = "a call of a session cannot be parked";
-            return Err(Failure::new(ErrorKind::Internal, message));
-        };
-        let limit = self.context.settings.load().parked_calls();
-        let parked = &self.context.parked;
-        let call = CallAddress {
-            inbox: rounds.inbox.clone(),
-            number: self.number,
-        };
-        let holder = Holder::of(&self.caller.principal, rounds.peer);
-        let permit = parked.enter(handle, call, holder, &limit);
-        rounds.parked = Some(permit.map_err(|why| {
-            let message = format!(
-                "server `{server}` has to ask the client, but {}; the call was taken back and may have partly run, so it is not repeated",
-                limit.reason(why)
-            );
-            Failure::new(ErrorKind::ServerLost, message).server(server.as_str())
-        })?);
-        Ok(handle)
+        let (call, server) = ((handle, self.number), &self.target.server);
+        match &mut self.rounds {
+            Some(rounds) => rounds.park(call, &self.context, &self.caller, server),
+            None => {
+                let message = "a call of a session cannot be parked";
+                Err(Failure::new(ErrorKind::Internal, message))
+            }
+        }
     }
 
     /// Resumes the call: the client returned with answers.
@@ -224,7 +205,7 @@ impl Call {
     /// Ends the current round, so that its state is no longer accepted.
     pub(super) fn next_round(&mut self) {
         if let Some(rounds) = &mut self.rounds {
-            rounds.questions.round = rounds.questions.round.saturating_add(1);
+            rounds.next();
         }
     }
 
@@ -255,7 +236,7 @@ impl Call {
     fn seal(&self, continuation: Continuation) -> Result<String, Failure> {
         let rounds = self.rounds.as_ref();
         let arguments = rounds.and_then(|rounds| rounds.arguments.clone());
-        let round = rounds.map_or(0, |rounds| rounds.questions.round);
+        let round = self.round();
         let binding = binding(&self.method, arguments, &self.caller, &self.item)?;
         let server = &self.target.server;
         let new = NewState {

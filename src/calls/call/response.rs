@@ -5,7 +5,7 @@ use tokio::time::Instant;
 use super::reply_target::ReplyTarget;
 use super::{Call, CallOwner, CallState};
 use crate::bridge::error::TranslatedError;
-use crate::bridge::question::url_elicitations;
+use crate::bridge::question::{RequiredCapability, url_elicitations};
 use crate::bridge::result::{CacheHints, ResultKind};
 use crate::bridge::seal::Digest;
 use crate::bridge::task::{self, Task};
@@ -13,13 +13,15 @@ use crate::calls::call_route::outcome_counter;
 use crate::calls::call_telemetry::error_of_answer;
 use crate::calls::client_reply::{ClientReply, ReplyError};
 use crate::calls::response_translator::ResponseTranslator;
-use crate::calls::tasks;
+use crate::calls::{consent, tasks};
 use crate::catalog::Snapshot;
 use crate::downstream::{TaskMode, lost};
 use crate::history::CallEnding;
 use crate::id::ServerName;
 use crate::metrics::{Measure, MethodLabel, Network, Series};
-use crate::protocol::{ErrorKind, Failure, Method, Outcome, RawJson, Response, error_frame};
+use crate::protocol::{
+    ErrorKind, Failure, Method, Outcome, RawJson, Response, Revision, error_frame,
+};
 
 impl Call {
     /// Records how an attempt to send the call ended. `sent` is when the request was written;
@@ -103,9 +105,7 @@ impl Call {
     /// earlier attempts that may have run.
     fn of_all_attempts(&self, failure: Failure) -> Failure {
         let retry = self.retry.as_ref();
-        let rounds = self.rounds.as_ref();
-        let may_have_run = retry.is_some_and(|retry| retry.may_have_run)
-            || rounds.is_some_and(|rounds| rounds.questions.round > 0);
+        let may_have_run = retry.is_some_and(|retry| retry.may_have_run) || self.round() > 0;
         if may_have_run && failure.kind.says_not_run() {
             return lost(&self.target.server, "it could not be asked again");
         }
@@ -261,6 +261,36 @@ impl Call {
         let decorator = self.context.decorator(&self.caller);
         let reply = decorator.failed(&self.method, &self.id, failure, self.caller.revision);
         self.reply(reply, CallEnding::Failed(failure), owner);
+    }
+
+    /// Shows the user the sign-in page: as an elicitation if the client supports URL elicitations,
+    /// otherwise as a link in the error message.
+    fn answer_with_page(&mut self, failure: &Failure, owner: &mut impl CallOwner) {
+        let Some(page) = failure.page() else {
+            return self.answer_failure(failure, owner);
+        };
+        let elicitation_id = (self.context.mint)().to_string();
+        let error = consent::elicitation_required(failure, page, &elicitation_id);
+        let takes_url = RequiredCapability::Url.is_declared(self.caller.profile.as_map());
+        let (to, recorded) = (self.caller.revision, failure.without_page());
+        let reply = match takes_url && to >= Revision::V2025_11_25 {
+            true if self.is_modern() => {
+                let pages = url_elicitations(&error).unwrap_or_default();
+                return self.ask_for_url_visits(pages, owner);
+            }
+            true => ClientReply::Json(error_frame(&self.id, &error)),
+            false => {
+                let mut readable = failure.clone();
+                readable.message = format!(
+                    "{}: open {page} and sign in there, then repeat the call. The link works once \
+                     and expires after ten minutes",
+                    failure.message
+                );
+                let decorator = self.context.decorator(&self.caller);
+                decorator.failed(&self.method, &self.id, &readable, to)
+            }
+        };
+        self.reply(reply, CallEnding::Failed(&recorded), owner);
     }
 
     /// Answers the request that the client waits for, and records how it ended.

@@ -5,9 +5,10 @@
 
 use std::time::Duration;
 
+use super::hosted_task::{AdoptedTask, HostedTask};
 use super::parking::GATHER_DELAY;
 use super::reply_target::ReplyTarget;
-use super::{Call, CallOwner, CallState, SentCall};
+use super::{Call, CallOwner, CallState};
 use crate::bridge::error::{self, TranslatedError};
 use crate::bridge::task::Task;
 use crate::calls::alarms::Alarm;
@@ -31,26 +32,6 @@ const TASK_WAIT_MAX: Duration = Duration::from_secs(2);
 /// immediately.
 const WAITING_MAX: usize = 16;
 
-pub(super) struct HostedTask {
-    task: BridgedTask,
-    /// The call at the server; `None` once the task has ended.
-    sent: Option<SentCall>,
-    /// Requests for the task that were not answered yet.
-    waiting: Vec<ClientRequest>,
-}
-
-/// A task of an earlier process of the gateway whose state the server has not reported yet.
-pub(super) struct AdoptedTask {
-    task: OrphanedTask,
-    waiting: Vec<ClientRequest>,
-}
-
-impl HostedTask {
-    pub(super) const fn sent(&self) -> Option<&SentCall> {
-        self.sent.as_ref()
-    }
-}
-
 impl Call {
     /// Handles a notification of a call that may become a task. Once it has, only the task's state
     /// counts (S-TASK-X-13).
@@ -61,15 +42,8 @@ impl Call {
     ) {
         if notification.method == Method::TaskStatus {
             self.on_task_state(notification, owner);
-        } else if self.task().is_none() {
+        } else if self.state.task().is_none() {
             self.on_notification(notification, owner);
-        }
-    }
-
-    fn task(&mut self) -> Option<&mut HostedTask> {
-        match &mut self.state {
-            CallState::Task(task) => Some(task),
-            _ => None,
         }
     }
 
@@ -82,7 +56,7 @@ impl Call {
         let now = self.context.sealing.timestamp();
         let rounds = self.rounds.as_ref();
         let open = rounds.map_or(0, |rounds| rounds.questions.count());
-        match self.task() {
+        match self.state.task() {
             Some(hosted) => match hosted.task.update(task, open, &now) {
                 TaskReadiness::Now => self.answer_waiting_requests(),
                 TaskReadiness::Soon => {}
@@ -246,7 +220,11 @@ impl Call {
 
     /// Removes the expired task; later requests for it are refused as unknown.
     pub(super) fn forget_task(&mut self) {
-        if self.task().is_none_or(|hosted| hosted.task.has_ended()) {
+        if self
+            .state
+            .task()
+            .is_none_or(|hosted| hosted.task.has_ended())
+        {
             self.state = CallState::Done;
         } else {
             self.cancel_and_end("its task's time is over");
@@ -256,7 +234,9 @@ impl Call {
     /// Answers the call with its task, which the client can poll from now on (S-TASK-X-04).
     pub(super) fn answer_with_task(&mut self, owner: &mut impl CallOwner) {
         self.next_round();
-        let Some(hosted) = self.task() else { return };
+        let Some(hosted) = self.state.task() else {
+            return;
+        };
         let created = hosted.task.created();
         let (decorator, to) = (self.context.decorator(&self.caller), self.caller.revision);
         let frame = decorator.answer(&self.id, &created, None, to);
@@ -292,7 +272,7 @@ impl Call {
 
     fn end_task(&mut self, end: TaskEnd) {
         let now = self.context.sealing.timestamp();
-        if let Some(hosted) = self.task() {
+        if let Some(hosted) = self.state.task() {
             hosted.task.finish(end, &now);
             hosted.sent = None;
         }
@@ -313,7 +293,7 @@ impl Call {
             let failure = Failure::new(ErrorKind::Overloaded, message).retry_after_ms(1000);
             return self.refuse(request, &Err(failure));
         }
-        let Some(hosted) = self.task() else {
+        let Some(hosted) = self.state.task() else {
             // Clients reach this call only through the task's id, which was not issued yet.
             return;
         };
@@ -324,7 +304,7 @@ impl Call {
                     return self.send_task(request);
                 }
                 hosted.waiting.push(request);
-                if let Some(sent) = self.sent() {
+                if let Some(sent) = self.state.sent() {
                     let check = CallMessage::CheckTask(sent.sent_as);
                     sent.senders.send(self.arbiter, check);
                 }
@@ -357,7 +337,7 @@ impl Call {
             }
         };
         if rounds.questions.is_empty()
-            && let Some(hosted) = self.task()
+            && let Some(hosted) = self.state.task()
         {
             hosted.task.answered();
         }
@@ -366,7 +346,10 @@ impl Call {
 
     /// Cancels the task for the client, whether or not the server stops it.
     fn cancel_task(&mut self) {
-        let is_running = self.task().is_some_and(|hosted| !hosted.task.has_ended());
+        let is_running = self
+            .state
+            .task()
+            .is_some_and(|hosted| !hosted.task.has_ended());
         if is_running {
             self.cancel("the client cancelled it");
             self.end_task(TaskEnd::Cancelled);
@@ -375,7 +358,9 @@ impl Call {
 
     pub(super) fn answer_waiting_requests(&mut self) {
         self.alarms.clear(Alarm::TaskQuiet);
-        let Some(hosted) = self.task() else { return };
+        let Some(hosted) = self.state.task() else {
+            return;
+        };
         for request in std::mem::take(&mut hosted.waiting) {
             self.send_task(request);
         }
@@ -384,7 +369,9 @@ impl Call {
     fn send_task(&mut self, request: ClientRequest) {
         let rounds = self.rounds.as_mut();
         let open = rounds.map_or_else(Vec::new, |rounds| rounds.questions.of_task());
-        let Some(hosted) = self.task() else { return };
+        let Some(hosted) = self.state.task() else {
+            return;
+        };
         let detail = hosted.task.detail(open);
         let (decorator, to) = (self.context.decorator(&self.caller), self.caller.revision);
         let frame = decorator.answer(&request.request.id, &detail, None, to);

@@ -203,7 +203,7 @@ fn result_text(result: &Value) -> String {
 }
 
 fn block_text(block: &Value) -> String {
-    let block = Block::deserialize(block).unwrap_or_default();
+    let block = ContentBlock::deserialize(block).unwrap_or_default();
     match block.kind.as_str() {
         "text" => block.text,
         kind @ ("image" | "audio") => {
@@ -222,7 +222,7 @@ fn block_text(block: &Value) -> String {
 /// A content block of a result.
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-struct Block {
+struct ContentBlock {
     #[serde(rename = "type")]
     kind: String,
     text: String,

@@ -4,50 +4,49 @@
 //! separate tasks, so that a rotated token is never lost when the request that triggered it ends.
 
 mod access_token;
-mod at_rest;
-mod needs;
 mod outcome;
+mod refusals;
 mod renewal;
 mod sign_in;
+#[cfg(test)]
+mod tests;
 mod token_exchange;
 mod user;
-mod view;
+mod vault_entry;
+mod waiting_sign_ins;
 
 use std::fmt;
-use std::io::Read as _;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
 use parking_lot::Mutex;
-use secrecy::SecretString;
-use tokio::sync::{Mutex as AsyncMutex, watch};
+use secrecy::{ExposeSecret as _, SecretString};
+use subtle::ConstantTimeEq as _;
+use tokio::sync::{Mutex as AsyncMutex, MutexGuard};
 use tokio::time::Instant;
 use url::Url;
 
-use super::assertion::assertion;
+use super::oauth_client::OAuthClient;
 use super::stored_sign_in::{StoredSignIn, unix_now};
-use super::{
-    BearerChallenge, ClientSecret, Endpoint, Grant, GrantKind, OAuthSettings, TokenError,
-    TokenRequest, Tokens, Vault, Web, WebBody, WebRequest,
-};
-use crate::id::ServerName;
+use super::{BearerChallenge, GrantKind, OAuthSettings, SubjectTokens, Vault, Web};
+use crate::id::{Principal, ServerName, Subject};
 use crate::masking::{LiveSecrets, SecretOrigin};
-use crate::store::open_trusted;
 use crate::telemetry::Counters;
 pub use access_token::AccessToken;
-use needs::Needs;
 pub use outcome::{CredentialView, Granted, LoginName, NotRenewed, SignInError};
-pub use sign_in::SIGN_IN_WITHIN;
-use sign_in::WaitingSignIn;
+pub use refusals::Refusals;
 use user::User;
-
-/// Maximum size of a private key file, in bytes.
-const KEY_MAX: u64 = 64 * 1024;
+use vault_entry::VaultEntry;
+pub use waiting_sign_ins::SIGN_IN_WITHIN;
+use waiting_sign_ins::WaitingSignIns;
 
 /// How long requests fail immediately after a failed renewal.
 const FAILED_FOR: Duration = Duration::from_secs(5);
+
+/// Delay before a failed read of the vault is retried: the keyring can be unlocked by then.
+const READ_AGAIN_AFTER: Duration = Duration::from_secs(60);
 
 /// The credential of the gateway, or of one principal, at one server. Shared by all connections
 /// that use it.
@@ -55,12 +54,8 @@ pub struct Credential {
     name: ServerName,
     /// The owner, if not the gateway.
     user: Option<User>,
-    /// Name of the vault entry.
-    kept_as: String,
-    url: Url,
-    settings: OAuthSettings,
-    web: Arc<dyn Web>,
-    vault: Vault,
+    oauth: Arc<OAuthClient>,
+    pub(super) entry: VaultEntry,
     counters: Counters,
     /// Secrets to mask; every token is added before a request carries it.
     secrets: LiveSecrets,
@@ -71,11 +66,10 @@ pub struct Credential {
     /// Whether a request has carried a token since the last sign-in.
     is_used: AtomicBool,
     is_renewing: AtomicBool,
-    waiting: Mutex<Vec<WaitingSignIn>>,
+    pub(super) waiting: WaitingSignIns,
     /// The secret with which the person of the last sign-in can revoke it.
     take_back: Mutex<Option<SecretString>>,
-    needs: Mutex<Needs>,
-    changes: watch::Sender<()>,
+    refusals: Refusals,
 }
 
 /// State that only one task at a time may use.
@@ -87,6 +81,39 @@ struct HeldSignIn {
     unread_at: Option<Instant>,
 }
 
+impl HeldSignIn {
+    /// The stored sign-in, if it has a token.
+    fn signed_in(&self) -> Option<&StoredSignIn> {
+        self.kept.as_ref().filter(|kept| kept.access.is_some())
+    }
+
+    /// The last failed renewal, while requests fail because of it.
+    fn recent_failure(&self) -> Option<&NotRenewed> {
+        let failed = self.failed.as_ref();
+        let recent = failed.filter(|(at, _)| at.elapsed() < FAILED_FOR);
+        recent.map(|(_, error)| error)
+    }
+
+    fn fail(&mut self, error: &SignInError) -> NotRenewed {
+        let failed = NotRenewed::Failed(error.to_string());
+        self.failed = Some((Instant::now(), failed.clone()));
+        failed
+    }
+
+    fn granted(&self, login: LoginName) -> Result<Granted, SignInError> {
+        let kept = self.kept.as_ref().ok_or(SignInError::NotSignedIn)?;
+        Ok(Granted {
+            server: login.server,
+            token_type: "Bearer",
+            expires_in: kept.expires_at.map(|at| at.saturating_sub(unix_now())),
+            expires_at: kept.expires_at,
+            scope: kept.scopes.clone(),
+            principal: login.principal,
+            is_another: false,
+        })
+    }
+}
+
 impl Credential {
     /// The credential of the server at `url`. The vault entry is read on first use, because the
     /// command that prints the key can be slow.
@@ -95,30 +122,46 @@ impl Credential {
         url: Url,
         settings: OAuthSettings,
         web: Arc<dyn Web>,
-        shared: (Vault, Counters, LiveSecrets),
+        (vault, counters, secrets): (Vault, Counters, LiveSecrets),
     ) -> Arc<Self> {
-        let kept_as = name.to_string();
-        Self::open_as(name, None, kept_as, (url, settings), web, shared)
+        let oauth = Arc::new(OAuthClient { url, settings, web });
+        let entry = VaultEntry::new(vault, name);
+        Self::open_entry(None, oauth, entry, (counters, secrets))
     }
 
-    fn open_as(
-        name: ServerName,
+    /// The credential of a principal at the same server as the gateway's credential, with its vault
+    /// entry.
+    pub fn of_user(
+        gateway: &Arc<Self>,
+        (principal, subject): (&Principal, Option<&Subject>),
+        callback: &Arc<OnceLock<Url>>,
+        subjects: &SubjectTokens,
+    ) -> Arc<Self> {
+        let user = User {
+            principal: principal.clone(),
+            subject: subject.cloned(),
+            gateway: Arc::clone(gateway),
+            callback: Arc::clone(callback),
+            subjects: subjects.clone(),
+        };
+        let entry = gateway.entry.of_user(principal);
+        let shared = (gateway.counters.clone(), gateway.secrets.clone());
+        Self::open_entry(Some(user), Arc::clone(&gateway.oauth), entry, shared)
+    }
+
+    fn open_entry(
         user: Option<User>,
-        kept_as: String,
-        (url, settings): (Url, OAuthSettings),
-        web: Arc<dyn Web>,
-        (vault, counters, secrets): (Vault, Counters, LiveSecrets),
+        oauth: Arc<OAuthClient>,
+        entry: VaultEntry,
+        (counters, secrets): (Counters, LiveSecrets),
     ) -> Arc<Self> {
         // Exchanged tokens are not stored: a stored entry is from before the configuration changed.
         let is_exchanged = user.as_ref().is_some_and(|user| user.subject.is_some());
         Arc::new(Self {
-            name,
+            name: entry.server.clone(),
             user,
-            kept_as,
-            url,
-            settings,
-            web,
-            vault,
+            oauth,
+            entry,
             counters,
             secrets,
             current: ArcSwapOption::empty(),
@@ -126,16 +169,15 @@ impl Credential {
             is_read: AtomicBool::new(is_exchanged),
             is_used: AtomicBool::new(false),
             is_renewing: AtomicBool::new(false),
-            waiting: Mutex::default(),
+            waiting: WaitingSignIns::default(),
             take_back: Mutex::default(),
-            needs: Mutex::default(),
-            changes: watch::Sender::new(()),
+            refusals: Refusals::default(),
         })
     }
 
     /// Whether the credential belongs to the server at `url` with these settings.
     pub fn is_of(&self, url: &Url, settings: &OAuthSettings) -> bool {
-        self.url == *url && self.settings == *settings
+        self.oauth.url == *url && self.oauth.settings == *settings
     }
 
     /// The token that requests carry; `None` if not signed in. A token that expires soon is renewed
@@ -169,6 +211,11 @@ impl Credential {
         self.current.load().as_ref()?.expires_at
     }
 
+    /// The server's refusals of the token, and the sign-in that they require.
+    pub fn refusals(&self) -> &Refusals {
+        &self.refusals
+    }
+
     /// Replaces the token that was refused; `challenge` is the server's `WWW-Authenticate`. Called
     /// on an arbiter.
     ///
@@ -189,140 +236,6 @@ impl Credential {
         renewing.await.unwrap_or_else(stopped)
     }
 
-    /// Whether the server refused the credential, and a person has to sign in.
-    pub fn needs_login(&self) -> bool {
-        self.refused().is_some_and(|refused| refused.needs_person())
-    }
-
-    /// Why the last refused token was not replaced.
-    pub fn refused(&self) -> Option<NotRenewed> {
-        self.needs.lock().refused.clone()
-    }
-
-    /// Waits for the next sign-in.
-    pub async fn signed_in(&self) {
-        let mut changes = self.changes.subscribe();
-        while self.needs_login() && changes.changed().await.is_ok() {}
-    }
-
-    async fn renew_now(
-        &self,
-        sent: Option<&Arc<AccessToken>>,
-        challenge: Option<BearerChallenge>,
-    ) -> Result<(), NotRenewed> {
-        let mut held = self.held().await;
-        if let Some(token) = self.current.load_full()
-            && !sent.is_some_and(|sent| Arc::ptr_eq(sent, &token))
-        {
-            return Ok(());
-        }
-        if let Some((at, error)) = &held.failed
-            && at.elapsed() < FAILED_FOR
-        {
-            return Err(error.clone());
-        }
-        if self.is_exchanged() {
-            self.look_again();
-            if let Some(refused) = self.refused() {
-                return Err(refused);
-            }
-        }
-        let has_tokens = held.kept.as_ref().is_some_and(|kept| kept.access.is_some());
-        let is_person = self.settings.grant == GrantKind::AuthorizationCode;
-        if is_person && !has_tokens && challenge.is_none() {
-            self.needs.lock().refused = None;
-            let why = "the server does not declare that it accepts tokens";
-            return Err(NotRenewed::Failed(why.to_owned()));
-        }
-        let wants_more = challenge
-            .as_ref()
-            .is_some_and(BearerChallenge::wants_more_scopes);
-        if let Some(challenge) = challenge {
-            self.needs.lock().ask(challenge);
-        }
-        if is_person && wants_more {
-            return Err(self.not_renewed(SignInError::MoreScopes, &mut held).await);
-        }
-        if is_person {
-            self.discard_former_authority(&mut held).await;
-        }
-        match self.renew_with_retries(&mut held).await {
-            Ok(()) => Ok(()),
-            Err(error) => Err(self.not_renewed(error, &mut held).await),
-        }
-    }
-
-    /// Records that the refused token is not replaced.
-    async fn not_renewed(&self, error: SignInError, held: &mut HeldSignIn) -> NotRenewed {
-        let refused = match error {
-            error if self.is_exchanged() && !error.is_passing() => {
-                self.sign_out(held).await;
-                NotRenewed::NotExchanged(error.to_string())
-            }
-            SignInError::MoreScopes => NotRenewed::MoreScopes(self.login_name()),
-            SignInError::Token(TokenError::UnknownClient) if self.settings.client_id.is_none() => {
-                self.sign_out(held).await;
-                self.forget_client(held).await;
-                NotRenewed::LoginNeeded(self.login_name())
-            }
-            SignInError::NotSignedIn | SignInError::Token(TokenError::SignInAgain) => {
-                self.sign_out(held).await;
-                NotRenewed::LoginNeeded(self.login_name())
-            }
-            error => {
-                let failed = NotRenewed::Failed(error.to_string());
-                held.failed = Some((Instant::now(), failed.clone()));
-                failed
-            }
-        };
-        self.needs.lock().refuse(refused.clone());
-        self.changes.send_replace(());
-        refused
-    }
-
-    /// Discards the client and tokens of an authorization server that the server no longer uses:
-    /// they must never be sent to a different one.
-    async fn discard_former_authority(&self, held: &mut HeldSignIn) {
-        let challenge = self.needs.lock().challenge.clone();
-        let (Some(kept), Some(challenge)) = (&held.kept, challenge) else {
-            return;
-        };
-        if let Ok(authority) = self.authority(Some(&challenge)).await
-            && authority.server.issuer != kept.issuer
-        {
-            log::warn!(server = self.name.as_str(); "authorization server changed; signing out");
-            self.sign_out(held).await;
-            held.kept = None;
-        }
-    }
-
-    async fn refresh_once(&self, held: &mut HeldSignIn) -> Result<(), SignInError> {
-        let kept = held.kept.as_ref().ok_or(SignInError::NotSignedIn)?;
-        let refresh = kept.refresh.clone().ok_or(SignInError::NotSignedIn)?;
-        let endpoint = kept.token_endpoint().ok_or(SignInError::NotSignedIn)?;
-        let grant = Grant::RefreshToken(refresh.into());
-        let mut kept = kept.clone();
-        let tokens = self.exchange_for(&grant, &endpoint, &kept).await?;
-        kept.take(&tokens);
-        self.adopt(held, kept).await
-    }
-
-    /// Obtains a token for the gateway itself.
-    async fn obtain(&self, held: &mut HeldSignIn) -> Result<(), SignInError> {
-        let challenge = self.needs.lock().challenge.clone();
-        let authority = self.authority(challenge.as_ref()).await?;
-        let scopes = self.scopes(&authority, held, challenge.as_ref())?;
-        let nowhere = self.url.clone();
-        let client = self.client(held, &authority, &nowhere, &scopes).await?;
-        let mut kept = StoredSignIn::new(&self.url, &authority, &client, Some(nowhere), &scopes);
-        let endpoint = authority.server.token_endpoint;
-        let tokens = self
-            .exchange_for(&Grant::ClientCredentials, &endpoint, &kept)
-            .await?;
-        kept.take(&tokens);
-        self.adopt(held, kept).await
-    }
-
     /// Renews the token immediately.
     ///
     /// # Errors
@@ -332,7 +245,7 @@ impl Credential {
         let mut held = self.held().await;
         self.renew_once(&mut held).await?;
         held.failed = None;
-        self.granted(&held)
+        held.granted(self.login_name())
     }
 
     /// Deletes the tokens, and revokes them if the authorization server supports it (RFC 7009).
@@ -345,49 +258,110 @@ impl Credential {
         self.sign_out(&mut held).await;
         held.kept = None;
         *self.take_back.lock() = None;
-        if let Err(error) = self.vault.remove(&self.kept_as) {
-            log::warn!(server = self.name.as_str(), error:%; "stored tokens could not be removed");
-        }
-        let token = kept.refresh.as_ref().or(kept.access.as_ref());
-        let (Some(token), Some(endpoint)) = (token, kept.revocation_endpoint()) else {
-            return kept.access.is_some();
-        };
-        let secret = self.client_secret(&kept).unwrap_or(ClientSecret::None);
-        let request = TokenRequest::about(token, &kept.client_id, &secret);
-        if let Err(error) = self.web.send(web_request(&endpoint, request)).await {
+        self.entry.remove();
+        if let Err(error) = self.oauth.revoke(&kept).await {
             log::warn!(server = self.name.as_str(), error; "token could not be revoked");
         }
-        true
+        kept.refresh.is_some() || kept.access.is_some()
     }
 
-    async fn exchange_for(
-        &self,
-        grant: &Grant,
-        endpoint: &Endpoint,
-        kept: &StoredSignIn,
-    ) -> Result<Tokens, SignInError> {
-        let secret = self.client_secret(kept)?;
-        let (id, resource) = (&kept.client_id, &kept.resource);
-        let request = TokenRequest::new(grant, id, &secret, resource, &kept.scopes());
-        let answer = self.web.send(web_request(endpoint, request)).await;
-        let answer = answer.map_err(SignInError::Unreachable)?;
-        Ok(match grant {
-            Grant::TokenExchange { .. } => Tokens::parse_exchanged(answer.status, &answer.body)?,
-            _ => Tokens::parse(answer.status, &answer.body)?,
+    /// The owner, if not the gateway.
+    pub fn principal(&self) -> Option<&Principal> {
+        self.user.as_ref().map(|user| &user.principal)
+    }
+
+    pub(super) fn login_name(&self) -> LoginName {
+        LoginName {
+            server: self.name.clone(),
+            principal: self.principal().cloned(),
+        }
+    }
+
+    /// Whether the credential can be dropped without losing state.
+    pub fn is_unused(&self) -> bool {
+        self.is_exchanged() || !self.has_token() && self.waiting.is_empty()
+    }
+
+    /// Whether this is the secret with which the last sign-in can be revoked.
+    pub fn takes_back(&self, word: &str) -> bool {
+        let expected = self.take_back.lock().clone();
+        expected.is_some_and(|expected| {
+            bool::from(expected.expose_secret().as_bytes().ct_eq(word.as_bytes()))
         })
     }
 
-    fn client_secret(&self, kept: &StoredSignIn) -> Result<ClientSecret, SignInError> {
-        let Some(file) = &self.settings.client_key_file else {
-            return Ok(kept.secret());
-        };
-        let unusable = |why: String| SignInError::Key(file.display().to_string(), why);
-        let mut pem = Vec::new();
-        let read = open_trusted(file).and_then(|file| file.take(KEY_MAX).read_to_end(&mut pem));
-        read.map_err(|error| unusable(error.to_string()))?;
-        let signed = assertion(&pem, &kept.client_id, &kept.issuer, unix_now());
-        let signed = signed.map_err(|error| unusable(error.to_string()))?;
-        Ok(ClientSecret::Assertion(signed))
+    /// The server's last challenge to this user, or else to the gateway.
+    fn challenge(&self) -> Option<BearerChallenge> {
+        let of_gateway = || self.user.as_ref()?.gateway.refusals.last_challenge();
+        self.refusals.last_challenge().or_else(of_gateway)
+    }
+
+    /// The state shown to operators.
+    pub async fn view(&self) -> CredentialView {
+        let held = self.held().await;
+        let kept = held.signed_in();
+        CredentialView {
+            server: self.name.to_string(),
+            principal: self.principal().map(|it| it.name().to_owned()),
+            state: match (kept, self.refusals.last()) {
+                (Some(_), Some(NotRenewed::MoreScopes(_))) => "wants more permissions",
+                (Some(_), _) => "signed in",
+                (None, Some(NotRenewed::LoginNeeded(_))) if self.user.is_none() => "needs login",
+                (None, _) if self.user.is_some() => self.refusals.need().unwrap_or("none"),
+                (None, _) => "none",
+            }
+            .into(),
+            issuer: kept.map(|kept| kept.issuer.clone()),
+            scope: kept.map(|kept| kept.scopes.clone()),
+            expires_at: kept.and_then(|kept| kept.expires_at),
+            signed_in_at: kept.and_then(|kept| kept.signed_in_at),
+            is_renewable: kept.is_some_and(|kept| kept.refresh.is_some())
+                || self.oauth.settings.grant != GrantKind::AuthorizationCode,
+        }
+    }
+
+    /// Waits until a stored token is loaded.
+    pub async fn opened(&self) {
+        if !self.is_read.load(Ordering::Acquire) {
+            drop(Box::pin(self.held()).await);
+        }
+    }
+
+    /// Locks the state that only one task at a time may use, after reading the vault.
+    async fn held(&self) -> MutexGuard<'_, HeldSignIn> {
+        let mut held = self.held.lock().await;
+        let is_due = |at: Instant| at.elapsed() >= READ_AGAIN_AFTER;
+        if !self.is_read.load(Ordering::Acquire) && held.unread_at.is_none_or(is_due) {
+            match self.entry.read().await {
+                Ok(kept) => self.take_kept(kept, &mut held),
+                Err(_) => held.unread_at = Some(Instant::now()),
+            }
+        }
+        held
+    }
+
+    fn take_kept(&self, kept: Option<StoredSignIn>, held: &mut HeldSignIn) {
+        held.kept = kept.filter(|kept| {
+            kept.server == self.oauth.url && kept.principal.as_ref() == self.principal()
+        });
+        if let Some(kept) = &mut held.kept {
+            kept.set_secret(&self.oauth.settings);
+            self.carry(kept);
+            self.refusals.restore(kept.challenge());
+        }
+        self.is_read.store(true, Ordering::Release);
+    }
+
+    /// Stores the sign-in, unless its token can be exchanged again.
+    async fn store(&self, mut kept: StoredSignIn) -> Result<(), SignInError> {
+        if self.is_exchanged() {
+            return Ok(());
+        }
+        kept.principal = self.principal().cloned();
+        if let Some(challenge) = self.challenge() {
+            kept.set_challenge(&challenge);
+        }
+        self.entry.write(&kept).await
     }
 
     /// Makes requests carry these tokens from now on.
@@ -397,15 +371,14 @@ impl Credential {
         held.failed = None;
         // The vault's content is older.
         self.is_read.store(true, Ordering::Release);
-        self.needs.lock().answer();
-        self.changes.send_replace(());
+        self.refusals.answer();
         self.store(kept).await
     }
 
     /// Makes requests carry the token of this sign-in, and masks it in texts from servers.
     fn carry(&self, kept: &StoredSignIn) {
         self.secrets.add_all(SecretOrigin::Server, kept.secrets());
-        let token = AccessToken::of(kept, self.settings.grant);
+        let token = AccessToken::of(kept, self.oauth.settings.grant);
         self.current.store(token.map(Arc::new));
     }
 
@@ -425,13 +398,5 @@ impl Credential {
 impl fmt::Debug for Credential {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Credential({})", self.login_name())
-    }
-}
-
-fn web_request(endpoint: &Endpoint, request: TokenRequest) -> WebRequest {
-    WebRequest {
-        url: endpoint.url().clone(),
-        authorization: request.authorization,
-        body: Some(WebBody::Form(request.body)),
     }
 }

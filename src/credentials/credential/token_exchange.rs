@@ -4,21 +4,15 @@
 //! only at a configured authorization server: one that the server names could steal it.
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use tokio::time::Instant;
-
-use super::{AccessToken, Credential, FAILED_FOR, HeldSignIn, NotRenewed, SignInError};
+use super::{AccessToken, Credential, HeldSignIn, NotRenewed, SignInError};
 use crate::credentials::stored_sign_in::StoredSignIn;
-use crate::credentials::{Grant, GrantKind, SubjectToken, lookup};
-
-/// Delay before a refused token is tried again; a different token is tried immediately.
-const REFUSED_FOR: Duration = Duration::from_secs(10);
+use crate::credentials::{Grant, GrantKind, SubjectToken};
 
 impl Credential {
     /// Whether the credential's tokens come from an exchange of client tokens.
     pub fn is_exchanged(&self) -> bool {
-        self.settings.grant == GrantKind::TokenExchange
+        self.oauth.settings.grant == GrantKind::TokenExchange
     }
 
     /// Whether requests of the credential's user have to wait for a token, without which none is
@@ -42,52 +36,34 @@ impl Credential {
     /// Clears a failed exchange, if the client has a different token by now or some time has
     /// passed.
     pub fn look_again(&self) {
-        let newest = self.subject();
-        let mut needs = self.needs.lock();
-        if !matches!(needs.refused, Some(NotRenewed::NotExchanged(_))) {
-            return;
-        }
-        let is_same = match (&newest, &needs.refused_subject) {
-            (Some(newest), Some(refused)) => Arc::ptr_eq(newest, refused),
-            (newest, refused) => newest.is_none() && refused.is_none(),
-        };
-        let is_recent = needs
-            .refused_at
-            .is_some_and(|at| at.elapsed() < REFUSED_FOR);
-        if !(is_same && is_recent) {
-            needs.refused = None;
-            drop(needs);
-            self.changes.send_replace(());
-        }
+        self.refusals.look_again(self.subject_token().as_ref());
     }
 
-    /// The newest token of the credential's user with the same rights.
-    fn subject(&self) -> Option<Arc<SubjectToken>> {
-        let user = self.user.as_ref()?;
-        user.subjects.get(user.subject.as_ref()?)
+    fn subject_token(&self) -> Option<Arc<SubjectToken>> {
+        self.user.as_ref()?.subject_token()
     }
 
     pub(super) async fn exchange_token(&self, held: &mut HeldSignIn) -> Result<(), SignInError> {
         if self.user.is_none() {
             return Err(SignInError::ByExchange);
         }
-        let subject = self.subject();
-        self.needs.lock().refused_subject.clone_from(&subject);
+        let subject = self.subject_token();
+        self.refusals.set_subject(subject.as_ref());
         let subject = subject.ok_or(SignInError::NoSubject)?;
         let until = subject.expires_at();
-        let challenge = self.needs.lock().challenge.clone();
-        let authority = self.authority(None).await?;
+        let challenge = self.refusals.challenge();
+        let oauth = &self.oauth;
+        let authority = oauth.authority(None).await?;
         let scopes = self.scopes(&authority, held, challenge.as_ref())?;
-        let (web, settings) = (&*self.web, &self.settings);
-        let client = lookup::client(web, &authority, settings, &self.url, &scopes).await?;
-        let mut kept = StoredSignIn::new(&self.url, &authority, &client, None, &scopes);
+        let client = oauth.register(&authority, &oauth.url, &scopes).await?;
+        let mut kept = StoredSignIn::new(&oauth.url, &authority, &client, None, &scopes);
         let grant = Grant::TokenExchange {
             subject,
-            subject_type: settings.subject_token_type,
-            audience: settings.audience.clone(),
+            subject_type: oauth.settings.subject_token_type,
+            audience: oauth.settings.audience.clone(),
         };
         let endpoint = authority.server.token_endpoint;
-        let tokens = self.exchange_for(&grant, &endpoint, &kept).await?;
+        let tokens = oauth.request_tokens(&grant, &endpoint, &kept).await?;
         kept.take(&tokens);
         // A token without a stated lifetime is assumed to expire with the user's token.
         kept.expires_at = kept.expires_at.or(Some(until));
@@ -100,19 +76,10 @@ impl Credential {
         let current = self.current.load_full();
         let is_current = current.is_some_and(|current| Arc::ptr_eq(&current, sent));
         // A client without a valid token cannot call.
-        if !is_current || self.subject().is_none() {
-            return Ok(());
-        }
-        if let Some((at, _)) = &held.failed
-            && at.elapsed() < FAILED_FOR
-        {
+        if !is_current || self.subject_token().is_none() || held.recent_failure().is_some() {
             return Ok(());
         }
         let exchanged = self.renew_once(&mut held).await;
-        exchanged.map_err(|error| {
-            let failed = NotRenewed::Failed(error.to_string());
-            held.failed = Some((Instant::now(), failed.clone()));
-            failed
-        })
+        exchanged.map_err(|error| held.fail(&error))
     }
 }

@@ -324,7 +324,7 @@ impl Server {
     /// The failure of a call that requires an operator to log the gateway in.
     pub(crate) fn needs_login(&self, key: &ConnectionKey) -> Option<Failure> {
         let credential = self.gateway_credential(key);
-        credential.filter(|credential| credential.needs_login())?;
+        credential.filter(|credential| credential.refusals().needs_login())?;
         let name = self.name();
         let stage = StartStage::SignIn(SignInPlace::Gateway).summary(name);
         let message = format!("server `{name}` {stage}");

@@ -139,7 +139,7 @@ impl Server {
             let credential = spec.of_server.connector.credential();
             let need = credential
                 .filter(|_| user.is_some())
-                .and_then(|it| it.need());
+                .and_then(|it| it.refusals().need());
             let stage = || stage.map(|stage| stage.summary(self.name()));
             let starting = need.map(str::to_owned).or_else(stage);
             own.push(OwnConnectionView {

@@ -12,7 +12,7 @@ use bytes::Bytes;
 use futures_util::future::Either;
 
 use super::accept::AcceptedTypes;
-use super::handler::{check_place, peer, run_handler, worker};
+use super::handler::{check_host_and_origin, peer, run_handler, worker};
 use super::headers::{
     LAST_EVENT_ID, METHOD, PROTOCOL_VERSION, SESSION_ID, forwarded_headers, header_text, note_user,
     parse_revision, sole_text,
@@ -67,7 +67,7 @@ fn handle<'a>(
     async move {
         let settings = front.settings.load_full();
         if *request.method() == HttpMethod::OPTIONS {
-            check_place(request, &settings)?;
+            check_host_and_origin(request, &settings)?;
             let mut response = respond::empty(StatusCode::NO_CONTENT);
             response.headers_mut().insert(header::ALLOW, METHODS);
             return Ok(response);

@@ -119,8 +119,8 @@ pub(in crate::front) fn authenticate(
     front: &Front,
     settings: &FrontSettings,
 ) -> Result<Identifying, Failure> {
-    let place = check_place(request, settings);
-    let authorization = place.and_then(|()| sole_text(request, &header::AUTHORIZATION));
+    let checked = check_host_and_origin(request, settings);
+    let authorization = checked.and_then(|()| sole_text(request, &header::AUTHORIZATION));
     let authorization = authorization.inspect_err(|failure| {
         // A security-relevant header was repeated or is not readable.
         if failure.kind == ErrorKind::InvalidRequest {
@@ -185,7 +185,10 @@ pub(super) type Identifying = Either<Ready<Identified>, LocalBoxFuture<'static, 
 /// # Errors
 ///
 /// Returns the failure that the client reads.
-pub(super) fn check_place(request: &HttpRequest, settings: &FrontSettings) -> Result<(), Failure> {
+pub(super) fn check_host_and_origin(
+    request: &HttpRequest,
+    settings: &FrontSettings,
+) -> Result<(), Failure> {
     let origin = sole_text(request, &header::ORIGIN)?;
     check_host_and(origin, request, settings)
 }

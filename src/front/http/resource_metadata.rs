@@ -9,7 +9,7 @@ use actix_web::{HttpRequest, HttpResponse, web};
 use serde_json::json;
 
 use super::challenge::WELL_KNOWN;
-use super::handler::{answers_only, check_place, run_handler};
+use super::handler::{answers_only, check_host_and_origin, run_handler};
 use super::respond::with_title_case_headers;
 use crate::front::state::{Front, FrontGate};
 use crate::protocol::{ErrorKind, Failure};
@@ -28,7 +28,7 @@ pub(super) async fn serve(request: HttpRequest, gate: web::Data<FrontGate>) -> H
 
 fn answer(request: &HttpRequest, front: &Front) -> Result<HttpResponse, Failure> {
     let settings = front.settings.load();
-    check_place(request, &settings)?;
+    check_host_and_origin(request, &settings)?;
     if *request.method() != Method::GET {
         return Err(answers_only(request, "GET"));
     }

@@ -19,7 +19,7 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use super::caller_cache::CallerCache;
-use super::handler::{authenticate, check_host, check_place, record_denial};
+use super::handler::{authenticate, check_host, check_host_and_origin, record_denial};
 use super::new_connections::NewConnections;
 use super::request_clock::{RequestClock, ServedBody};
 use super::tcp_server::{self, Plain};
@@ -235,7 +235,7 @@ fn request_check(gate: web::Data<FrontGate>) -> RequestCheck {
         let settings = front.settings.load();
         let checked = match is_dashboard(request.path()) {
             true => check_host(request, &settings),
-            false => check_place(request, &settings),
+            false => check_host_and_origin(request, &settings),
         };
         checked.inspect_err(|refused| record_denial(request, refused, &front.counters))
     })

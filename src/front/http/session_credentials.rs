@@ -7,7 +7,7 @@ use actix_web::http::header;
 use actix_web::{HttpMessage as _, HttpRequest};
 use futures_util::future::{Either, FutureExt as _, ready};
 
-use super::handler::{self, Identifying, check_place};
+use super::handler::{self, Identifying, check_host_and_origin};
 use super::headers::{SESSION_ID, header_text};
 use super::tcp_server::CertifiedClient;
 use crate::auth::{Identity, SessionCredentials, bearer_token};
@@ -39,7 +39,7 @@ pub(super) fn authenticate(
     let Some((id, remembered)) = found else {
         return handler::authenticate(request, front, settings);
     };
-    check_place(request, settings)?;
+    check_host_and_origin(request, settings)?;
     request.extensions_mut().insert(BySession);
     let now = unix_millis();
     let verifier = front.tokens.load_full();
@@ -52,11 +52,11 @@ pub(super) fn authenticate(
         let checked = remembered.checked_again(&verifier, from, now).await;
         let checked = checked.inspect_err(|failure| {
             if failure.kind == ErrorKind::Unauthorized {
-                sessions.forget_credentials(id, &remembered);
+                sessions.registry().forget_credentials(id, &remembered);
             }
         })?;
         let identity = checked.identity().clone();
-        sessions.remember(id, Arc::new(checked));
+        sessions.registry().remember(id, Arc::new(checked));
         Ok(identity)
     };
     Ok(Either::Right(checking.boxed_local()))
@@ -75,7 +75,7 @@ fn find(
         return None;
     }
     let id = SessionId::parse(header_text(request, &SESSION_ID)?)?;
-    Some((id, front.sessions.credentials(id)?))
+    Some((id, front.sessions.registry().credentials(id)?))
 }
 
 /// Refuses a message outside a session if it was authenticated by a session.
@@ -122,6 +122,6 @@ pub(super) fn note(
 pub(super) fn keep(request: &HttpRequest, front: &Front, id: SessionId) {
     let presented = request.extensions_mut().remove::<Presented>();
     if let Some(Presented(presented)) = presented {
-        front.sessions.remember(id, Arc::new(presented));
+        front.sessions.registry().remember(id, Arc::new(presented));
     }
 }

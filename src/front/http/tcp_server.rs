@@ -3,7 +3,7 @@
 
 use std::fmt;
 use std::io;
-use std::net::TcpListener;
+use std::net::{SocketAddr, TcpListener};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -98,15 +98,13 @@ where
     let (settings, unread) = (settings.clone(), UnreadAnswers::default());
     let server = server.listen("mcp", listener, move || {
         let (gate, unread) = (gate.clone(), unread.clone());
-        let limits = Rc::new(SocketLimits::new(
-            settings.clone(),
-            gate,
-            unread,
-            seats.clone(),
-        ));
-        let acceptor = acceptor(stopping.clone());
+        let limits = SocketLimits::new(settings.clone(), gate, unread, seats.clone());
+        let sockets = Rc::new(WorkerSockets {
+            limits: Rc::new(limits),
+            acceptor: acceptor(stopping.clone()),
+            connecting: new_connections.clone(),
+        });
         let (stopping, arriving) = (stopping.clone(), new_connections.clone());
-        let connecting = new_connections.clone();
         let app = app().into_factory();
         let app = app.map_err(|error| error.into().error_response());
         let http = HttpService::build()
@@ -127,26 +125,42 @@ where
                 }
             })
             .h1(map_config(app, |()| AppConfig::default()));
-        let accepted = move |stream: TcpStream| {
-            let peer = stream.peer_addr().ok();
-            set_options(&stream);
-            let limits = Rc::clone(&limits);
-            let seat = limits.take_seat();
-            // A connection that gets no seat is closed immediately.
-            let accepting = seat.map(|seat| (seat, Rc::clone(&acceptor).accept(stream)));
-            let connecting = connecting.arrive();
-            async move {
-                let ended = || DispatchError::Io(io::ErrorKind::ConnectionAborted.into());
-                let (seat, accepting) = accepting.ok_or_else(ended)?;
-                let stream = accepting.await.ok_or_else(ended)?;
-                drop(connecting);
-                Ok::<_, DispatchError>((ClientSocket::new(stream, limits, seat), peer))
-            }
-        };
-        fn_service(accepted).and_then(http)
+        fn_service(move |stream| sockets.accept(stream)).and_then(http)
     })?;
     Ok(server.run())
 }
+
+/// Accepts the sockets of one worker.
+struct WorkerSockets<A> {
+    limits: Rc<SocketLimits>,
+    acceptor: Rc<A>,
+    connecting: NewConnections,
+}
+
+impl<A: Acceptor> WorkerSockets<A> {
+    /// Accepts a socket if there is a seat for it, and otherwise closes it immediately.
+    fn accept(
+        &self,
+        stream: TcpStream,
+    ) -> impl Future<Output = Result<AcceptedSocket<A>, DispatchError>> + use<A> {
+        let peer = stream.peer_addr().ok();
+        set_options(&stream);
+        let limits = Rc::clone(&self.limits);
+        let seat = limits.take_seat();
+        let accepting = seat.map(|seat| (seat, Rc::clone(&self.acceptor).accept(stream)));
+        let connecting = self.connecting.arrive();
+        async move {
+            let ended = || DispatchError::Io(io::ErrorKind::ConnectionAborted.into());
+            let (seat, accepting) = accepting.ok_or_else(ended)?;
+            let stream = accepting.await.ok_or_else(ended)?;
+            drop(connecting);
+            Ok((ClientSocket::new(stream, limits, seat), peer))
+        }
+    }
+}
+
+/// A socket and the address of its peer.
+type AcceptedSocket<A> = (ClientSocket<<A as Acceptor>::Stream>, Option<SocketAddr>);
 
 /// Sets socket options. Errors are ignored, because both options only improve performance.
 fn set_options(stream: &TcpStream) {

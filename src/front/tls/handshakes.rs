@@ -56,7 +56,7 @@ struct InProgress {
 }
 
 /// The slot of one handshake, released when dropped.
-struct Place {
+struct HandshakeSlot {
     number: u64,
     handshakes: Rc<Handshakes>,
 }
@@ -105,7 +105,7 @@ impl Handshakes {
 
     /// Registers a handshake. At the limit, the oldest handshake makes room, because well-behaved
     /// clients complete theirs within milliseconds.
-    fn enter(self: &Rc<Self>) -> (Place, oneshot::Receiver<()>) {
+    fn enter(self: &Rc<Self>) -> (HandshakeSlot, oneshot::Receiver<()>) {
         let (displace, displaced) = oneshot::channel();
         let mut in_progress = self.in_progress.borrow_mut();
         while in_progress.all.len() >= self.tls.settings().handshakes_max {
@@ -114,7 +114,7 @@ impl Handshakes {
         in_progress.last += 1;
         let number = in_progress.last;
         in_progress.all.insert(number, displace);
-        let place = Place {
+        let place = HandshakeSlot {
             number,
             handshakes: Rc::clone(self),
         };
@@ -138,7 +138,7 @@ impl Acceptor for Handshakes {
     }
 }
 
-impl Drop for Place {
+impl Drop for HandshakeSlot {
     fn drop(&mut self) {
         let mut in_progress = self.handshakes.in_progress.borrow_mut();
         in_progress.all.remove(&self.number);

@@ -59,9 +59,9 @@ impl TlsSettings {
 
 /// The served certificate, which is replaced when its files change. Clones share it.
 #[derive(Clone)]
-pub struct FrontTls(Arc<Shared>);
+pub struct FrontTls(Arc<ServedCertificates>);
 
-struct Shared {
+struct ServedCertificates {
     settings: TlsSettings,
     in_use: ArcSwap<Certificates>,
     /// Why the current files are not in use.
@@ -86,7 +86,7 @@ impl FrontTls {
         if !settings.is_on() {
             return Ok(None);
         }
-        let shared = Shared {
+        let shared = ServedCertificates {
             settings: settings.clone(),
             in_use: ArcSwap::from_pointee(Certificates::read(settings)?),
             refused: ArcSwap::default(),
@@ -107,7 +107,7 @@ impl FrontTls {
     }
 
     fn try_renew(&self, now: u64) -> Result<Renewal, TlsError> {
-        let Shared {
+        let ServedCertificates {
             settings, in_use, ..
         } = &*self.0;
         let new = Certificates::read(settings)?;

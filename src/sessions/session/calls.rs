@@ -3,18 +3,23 @@
 use std::sync::Arc;
 
 use actix::{AsyncContext, Context};
+use bytes::Bytes;
 use serde::Deserialize;
+
+use super::questions::{SentQuestion, cannot_be_asked, question_frame};
 
 use crate::bridge::question::elicitation_ids;
 use crate::calls::{
     AdmittedCall, Call, CallClient, CallOwner, CallTable, CallTelemetry, ClientRequest, EventLog,
-    HasCalls, NewCall, failed_by_bug,
+    GENERAL_STREAM, HasCalls, NewCall, ReplyTarget, failed_by_bug,
 };
 use crate::catalog::Snapshot;
-use crate::downstream::TaskMode;
+use crate::downstream::{CancelledQuestion, Question, TaskMode};
 use crate::history::CallEnding;
 use crate::id::ServerName;
-use crate::protocol::{ErrorKind, Failure, Method, Notification, Outcome, Request, Response};
+use crate::protocol::{
+    ErrorKind, Failure, Method, Notification, Outcome, Request, RequestId, Response, cancelled,
+};
 use crate::sessions::session::Session;
 use crate::supervision::catch_panic;
 use crate::telemetry::Counter;
@@ -37,11 +42,13 @@ impl CallOwner for Session {
             && let Outcome::Error(error) = &response.outcome
         {
             for id in elicitation_ids(error) {
-                self.remember_elicitation(Some(call.target.server.clone()), id);
+                let max = self.context.calls.settings.load().calls_max;
+                let server = Some(call.target.server.clone());
+                self.questions.remember_elicitation(server, id, max);
             }
         }
         if call.target.tasks == TaskMode::FollowedByClient {
-            self.record_task(call, answer);
+            self.followed.record(call, answer);
         }
         if call.method == Method::ResourcesSubscribe
             && !is_success(answer)
@@ -151,6 +158,101 @@ impl Session {
         let params: Option<CancelledParams> = notification.params_as().ok();
         let reason = params.and_then(|params| params.reason);
         self.with_call(number, ctx, |call, session| call.take_back(reason, session));
+    }
+
+    /// Forwards a question on the stream of its call, or else on the general stream. Refuses it if
+    /// the client cannot be asked (S-REQ-01).
+    pub(super) fn on_question(&mut self, call: u64, question: Question, ctx: &mut Context<Self>) {
+        let settings = self.context.calls.settings.load();
+        let number = self.context.calls.numbers.next();
+        let frame = match self.questions.len() < settings.calls_max {
+            true => self.question_frame(&question.request, &RequestId::from(number)),
+            false => Err(cannot_be_asked(&question.request)),
+        };
+        let frame = match frame {
+            Ok(frame) => frame,
+            Err(failure) => return question.answer(Err(failure)),
+        };
+        let stream = match self.upgrade(call, ctx) {
+            true => call,
+            false => GENERAL_STREAM,
+        };
+        if stream == GENERAL_STREAM && !self.streams().has_reader(GENERAL_STREAM) {
+            let message = "the client has no stream open on which it could be asked";
+            return question.answer(Err(Failure::new(ErrorKind::SessionNotFound, message)));
+        }
+        let made_by = self.calls.get(call);
+        let server = made_by.map(|call| call.target.server.clone());
+        // A related task has the id that the client knows.
+        let frame = match made_by {
+            Some(call) => self.with_public_ids(frame, call.server()),
+            None => frame,
+        };
+        let max = settings.calls_max;
+        self.questions.remember(server, &question.request, max);
+        self.streams().send(stream, &frame);
+        self.context.calls.counters.add(Counter::QuestionsAsked);
+        let sent = SentQuestion {
+            question,
+            call,
+            stream,
+        };
+        self.questions.add(number, sent);
+        ctx.run_later(settings.answer_timeout, move |session, _| {
+            session.on_answer_timeout(number);
+        });
+    }
+
+    fn question_frame(&self, request: &Request, id: &RequestId) -> Result<Bytes, Failure> {
+        let catalog = self.catalog();
+        let server = catalog.one_server().map(|server| server.part.server());
+        let server = server.and_then(|name| self.context.calls.downstreams.get(name));
+        question_frame(&self.record, server.as_deref(), request, id)
+    }
+
+    fn on_answer_timeout(&mut self, number: u64) {
+        let Some(sent) = self.questions.take(number) else {
+            return;
+        };
+        self.withdraw(number, sent.stream, "no answer in time");
+        let counters = &self.context.calls.counters;
+        counters.add(Counter::LateClients);
+        let failure = Failure::new(ErrorKind::Timeout, "the client did not answer in time");
+        sent.question.answer(Err(failure));
+    }
+
+    /// Handles the server's cancellation of a question.
+    pub(super) fn on_question_cancelled(&mut self, call: u64, cancelled: CancelledQuestion) {
+        if let Some((number, stream)) = self.questions.cancel(call, &cancelled) {
+            let reason = cancelled.reason.as_deref();
+            self.withdraw(
+                number,
+                stream,
+                reason.unwrap_or("the server cancelled its request"),
+            );
+        }
+    }
+
+    /// Cancels the questions of an ended call at the client, except questions that could belong to
+    /// another call to the same server.
+    fn drop_questions(&mut self, call: &Call) {
+        if self.questions.len() == 0 {
+            return;
+        }
+        let is_there = |other: &&Call| other.target.server == call.target.server;
+        let other = self.calls.iter().find(is_there);
+        let other = other.map(|other| match other.client {
+            ReplyTarget::ResumableStream => (other.number, other.number),
+            _ => (other.number, GENERAL_STREAM),
+        });
+        for (number, stream) in self.questions.end_call(call.number, other) {
+            self.withdraw(number, stream, "the call is over");
+        }
+    }
+
+    fn withdraw(&mut self, question: u64, stream: u64, reason: &str) {
+        let frame = cancelled(&question, Some(reason));
+        self.streams().send(stream, &frame);
     }
 }
 

@@ -23,20 +23,20 @@ use crate::auth::GrantedScopes;
 use crate::calls::{CallTable, ClientReply, ClientRequest, EventLog, HasCalls};
 use crate::catalog::{Changes, Snapshot};
 use crate::downstream::{CallEvent, CallNotification, Caller, ConnectionCommand, Delivery};
-use crate::id::{QuickMap, ServerName, SessionId};
+use crate::id::{ServerName, SessionId};
 use crate::memory::note_passed;
 use crate::metrics::{Measure, Network, Series};
 use crate::protocol::{Envelope, ErrorKind, Failure, Method, Notification};
 use crate::publisher::SessionEvent;
 use crate::sessions::SessionContext;
-use crate::sessions::followed_tasks::FollowedTasks;
 use crate::sessions::linked_uris::LinkedUris;
 use crate::sessions::message::{FromClient, OpenStream, SessionCommand, UpgradeToStream};
 use crate::sessions::session::own_sessions::Opening;
 use crate::sessions::session_activity::SessionActivity;
 use crate::sessions::session_record::SessionRecord;
 use crate::telemetry::Counter;
-use questions::SentQuestion;
+use questions::SentQuestions;
+use tasks::SessionTasks;
 
 pub struct Session {
     id: SessionId,
@@ -52,7 +52,7 @@ pub struct Session {
     calls: CallTable,
     /// Number of requests that wait for lists.
     waiting: usize,
-    questions: QuickMap<u64, SentQuestion>,
+    questions: SentQuestions,
     /// Created with the first stream, because most sessions are idle and have none.
     event_log: Option<Box<EventLog>>,
     /// Whether a timer to drop ended streams is running.
@@ -67,12 +67,7 @@ pub struct Session {
     view: Option<Arc<Snapshot>>,
     /// Events that arrived while no general stream was open.
     missed: MissedEvents,
-    /// Created with the first task that the client follows itself.
-    followed: Option<Box<FollowedTasks>>,
-    /// Open URL elicitations of this client, each with its server.
-    elicitations: BTreeSet<(Option<ServerName>, String)>,
-    /// Servers that asked for the client's roots.
-    asked_for_roots: BTreeSet<ServerName>,
+    followed: SessionTasks,
     /// Created with the first result that mentions an ambiguous URI.
     linked: Option<Box<LinkedUris>>,
 }
@@ -136,7 +131,7 @@ impl Session {
             built_at: Instant::now(),
             calls: CallTable::default(),
             waiting: 0,
-            questions: QuickMap::default(),
+            questions: SentQuestions::default(),
             event_log: None,
             is_drop_planned: false,
             is_initialized: false,
@@ -144,9 +139,7 @@ impl Session {
             had_stream: false,
             view,
             missed: MissedEvents::default(),
-            followed: None,
-            elicitations: BTreeSet::new(),
-            asked_for_roots: BTreeSet::new(),
+            followed: SessionTasks::default(),
             linked: None,
         }
     }
@@ -189,7 +182,7 @@ impl Session {
         for server in self.context.calls.downstreams.all().values() {
             let key = server.connection_key_for(&self.caller);
             let concerns =
-                server.is_own(&key, self.id) || self.asked_for_roots.contains(server.name());
+                server.is_own(&key, self.id) || self.questions.asked_for_roots(server.name());
             if concerns && let Some(Ok(up)) = server.find(&key).map(|child| child.current()) {
                 up.value.command(ConnectionCommand::RootsChanged);
             }
@@ -377,7 +370,7 @@ impl Handler<FromClient> for Session {
                 let _ = reply.send(ClientReply::Accepted);
             }
             Envelope::Response(response) => {
-                self.on_client_answer(response);
+                self.questions.answer(response);
                 let _ = reply.send(ClientReply::Accepted);
             }
         }

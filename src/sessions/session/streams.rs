@@ -1,16 +1,21 @@
 //! Selects the stream for each outgoing message, and keeps messages while no stream is open.
 
 use actix::{AsyncContext, Context};
+use bytes::Bytes;
 use serde_json::json;
 use tokio::sync::mpsc::Receiver;
 use tokio::time::Instant;
 
+use crate::bridge::seal::Digest;
 use crate::calls::{
-    ClientReply, EventLog, EventLogLimits, GENERAL_STREAM, ResumeOutcome, StreamEvent,
+    ClientReply, EventLog, EventLogLimits, GENERAL_STREAM, ResumeOutcome, StreamEvent, tasks,
 };
 use crate::catalog::Changes;
 use crate::downstream::ConnectionCommand;
-use crate::protocol::{ErrorKind, Failure, LogLevel, Method, RequestId, notification};
+use crate::id::ServerName;
+use crate::protocol::{
+    ErrorKind, Failure, LogLevel, Method, Notification, RequestId, notification,
+};
 use crate::publisher::SessionEvent;
 use crate::sessions::changed_lists;
 use crate::sessions::message::OpenStream;
@@ -156,10 +161,7 @@ impl Session {
                 is_own,
                 frame,
             } => {
-                let (named, unnamed) = ((Some(server), id.clone()), (None, id));
-                let is_asked = self.elicitations.remove(&named)
-                    || self.elicitations.remove(&unnamed)
-                    || is_own;
+                let is_asked = self.questions.complete_elicitation(server, id) || is_own;
                 let has_room = self.missed.completions.len() < COMPLETIONS_MAX
                     && frame.len() <= COMPLETION_BYTES_MAX;
                 if is_asked && self.general_has_reader() {
@@ -219,6 +221,58 @@ impl Session {
         for frame in &missed.completions {
             self.streams().send(GENERAL_STREAM, frame);
         }
-        self.send_missed_tasks();
+        for frame in self.followed.take_missed() {
+            self.streams().send(GENERAL_STREAM, &frame);
+        }
+    }
+
+    /// Returns whether a notification under a call's number is about the call's task.
+    pub(super) fn is_about_task(&self, number: u64, notification: &Notification) -> bool {
+        notification.method == Method::TaskStatus
+            || !self.followed.is_empty() && self.calls.get(number).is_none()
+    }
+
+    pub(super) fn on_task_notification(&mut self, number: u64, notification: &Notification) {
+        let made_by = self.followed.server(number);
+        let made_by = made_by.or_else(|| Some(self.calls.get(number)?.server()));
+        let Some((server, declaration)) = made_by.map(|(name, by)| (name.clone(), by)) else {
+            return;
+        };
+        let of_server = (&server, declaration);
+        if notification.method == Method::TaskStatus {
+            return self.on_task_status(number, notification, of_server);
+        }
+        let frame = self.followed.progress(number, notification);
+        if let Some(frame) = frame.filter(|_| self.general_has_reader()) {
+            let frame = self.with_public_ids(frame, of_server);
+            // Progress that arrives faster than the client reads is dropped (S-PROG-03).
+            self.streams().send_if_room(GENERAL_STREAM, &frame);
+        }
+    }
+
+    /// Sends the status of a task. While no general stream is open, only the last status is kept.
+    fn on_task_status(
+        &mut self,
+        number: u64,
+        status: &Notification,
+        of_server: (&ServerName, Digest),
+    ) {
+        let sealing = &self.context.calls.sealing;
+        let public = tasks::public_status(status, of_server, &self.caller, sealing);
+        let Some((frame, has_ended)) = public else {
+            return;
+        };
+        let has_reader = self.general_has_reader();
+        if has_reader {
+            self.streams().send(GENERAL_STREAM, &frame);
+        }
+        let missed = (!has_reader).then_some(frame);
+        self.followed.update(number, missed, has_ended);
+    }
+
+    /// Returns a server's frame with the task id that the client knows.
+    pub(super) fn with_public_ids(&self, frame: Bytes, of_server: (&ServerName, Digest)) -> Bytes {
+        let sealing = &self.context.calls.sealing;
+        tasks::with_public_related(frame, of_server, &self.caller, sealing)
     }
 }

@@ -1,19 +1,23 @@
-//! Notifications about tasks that the client follows itself. Their calls have already ended, so
-//! they are sent on the session's general stream (B-TASK-01).
+//! Tasks that the client follows itself. Their calls have already ended, so notifications about them
+//! are sent on the session's general stream (B-TASK-01).
 
 use bytes::Bytes;
 use tokio::time::Instant;
 
 use crate::bridge::seal::Digest;
-use crate::bridge::task::Task;
-use crate::calls::{Call, GENERAL_STREAM, tasks};
+use crate::bridge::task::{Task, related_task};
+use crate::calls::Call;
 use crate::id::ServerName;
 use crate::protocol::{Failure, Method, Notification, Outcome, Response};
-use crate::sessions::session::Session;
+use crate::sessions::followed_tasks::FollowedTasks;
 
-impl Session {
+/// The tasks of one session. Allocated with the first task.
+#[derive(Default)]
+pub(super) struct SessionTasks(Option<Box<FollowedTasks>>);
+
+impl SessionTasks {
     /// Records the task that a call's answer names, or that a task has ended.
-    pub(super) fn record_task(&mut self, call: &Call, answer: &Result<Response, Failure>) {
+    pub(super) fn record(&mut self, call: &Call, answer: &Result<Response, Failure>) {
         let Ok(response) = answer else { return };
         let Outcome::Result(result) = &response.outcome else {
             return;
@@ -21,93 +25,55 @@ impl Session {
         let of_server = call.server();
         if call.method == Method::ToolsCall {
             let progress = call.progress.clone();
-            let followed = self.followed.get_or_insert_default();
+            let followed = self.0.get_or_insert_default();
             return followed.add(call.number, of_server, result, progress, Instant::now());
         }
         let ended = match call.method {
-            Method::TasksResult => crate::bridge::task::related_task(result),
+            Method::TasksResult => related_task(result),
             _ => match Task::from_legacy(result) {
                 Some(task) if task.status.is_terminal() => Some(task.id),
                 Some(task) if call.method == Method::TasksGet => {
                     let (progress, now) = (call.progress.clone(), Instant::now());
-                    let followed = self.followed.get_or_insert_default();
+                    let followed = self.0.get_or_insert_default();
                     return followed.found(call.number, of_server, task, progress, now);
                 }
                 Some(_) | None => None,
             },
         };
-        if let (Some(native), Some(followed)) = (ended, &mut self.followed) {
+        if let (Some(native), Some(followed)) = (ended, &mut self.0) {
             followed.ended(of_server, &native);
         }
     }
 
-    /// Returns whether a notification under a call's number is about the call's task.
-    pub(super) fn is_about_task(&self, number: u64, notification: &Notification) -> bool {
-        notification.method == Method::TaskStatus
-            || self.followed.is_some() && self.calls.get(number).is_none()
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_none()
     }
 
-    pub(super) fn on_task_notification(&mut self, number: u64, notification: &Notification) {
-        let followed = self.followed.as_mut();
-        let made_by = followed
-            .as_ref()
-            .and_then(|followed| followed.server(number));
-        let made_by = made_by.or_else(|| Some(self.calls.get(number)?.server()));
-        let Some((server, declaration)) = made_by.map(|(name, by)| (name.clone(), by)) else {
-            return;
-        };
-        let of_server = (&server, declaration);
-        if notification.method == Method::TaskStatus {
-            return self.on_task_status(number, notification, of_server);
-        }
-        let frame = followed.and_then(|followed| followed.progress(number, notification));
-        if let Some(frame) = frame.filter(|_| self.general_has_reader()) {
-            let frame = self.with_public_ids(frame, of_server);
-            // Progress that arrives faster than the client reads is dropped (S-PROG-03).
-            self.streams().send_if_room(GENERAL_STREAM, &frame);
-        }
+    /// Returns the server that created a call's task.
+    pub(super) fn server(&self, call: u64) -> Option<(&ServerName, Digest)> {
+        self.0.as_ref()?.server(call)
     }
 
-    /// Sends the status of a task. While no general stream is open, only the last status is kept.
-    fn on_task_status(
-        &mut self,
-        number: u64,
-        status: &Notification,
-        of_server: (&ServerName, Digest),
-    ) {
-        let Some((frame, has_ended)) =
-            tasks::public_status(status, of_server, &self.caller, &self.context.calls.sealing)
-        else {
-            return;
-        };
-        let has_reader = self.general_has_reader();
-        if has_reader {
-            self.streams().send(GENERAL_STREAM, &frame);
-        }
-        let Some(followed) = &mut self.followed else {
-            return;
-        };
-        if !has_reader {
-            followed.miss(number, frame);
+    /// Returns a task's progress notification for the client, if the client asked for it.
+    pub(super) fn progress(&mut self, call: u64, sent: &Notification) -> Option<Bytes> {
+        self.0.as_mut()?.progress(call, sent)
+    }
+
+    /// Records the new status of a call's task. A status that the client `missed` is kept until a
+    /// stream is open.
+    pub(super) fn update(&mut self, call: u64, missed: Option<Bytes>, has_ended: bool) {
+        let Some(followed) = &mut self.0 else { return };
+        if let Some(frame) = missed {
+            followed.miss(call, frame);
         }
         if has_ended {
-            followed.end(number);
+            followed.end(call);
         }
     }
 
-    /// Sends the last status of tasks that changed while no general stream was open.
-    pub(super) fn send_missed_tasks(&mut self) {
-        let Some(followed) = &mut self.followed else {
-            return;
-        };
-        for frame in followed.take_missed().into_values() {
-            self.streams().send(GENERAL_STREAM, &frame);
-        }
-    }
-
-    /// Returns a server's frame with the task id that the client knows.
-    pub(super) fn with_public_ids(&self, frame: Bytes, of_server: (&ServerName, Digest)) -> Bytes {
-        let sealing = &self.context.calls.sealing;
-        tasks::with_public_related(frame, of_server, &self.caller, sealing)
+    /// Returns the last status of each task that changed while no general stream was open.
+    pub(super) fn take_missed(&mut self) -> impl Iterator<Item = Bytes> + use<> {
+        let missed = self.0.as_mut().map(|followed| followed.take_missed());
+        missed.unwrap_or_default().into_values()
     }
 }

@@ -18,7 +18,7 @@ const SEPARATOR: &str = " / ";
 pub fn exit_diagnosis<'l>(lines: impl IntoIterator<Item = &'l str>) -> Option<String> {
     let lines = without_usage(lines.into_iter().map(clean).collect());
     let trace = python_exception(&lines).max(stack_trace(&lines));
-    let is_last = |found: &Found| {
+    let is_last = |found: &Diagnosis| {
         let after = lines.iter().skip(found.end);
         after.filter(|line| !is_noise(line)).count() <= AFTER_TRACE_MAX
     };
@@ -33,7 +33,7 @@ pub fn exit_diagnosis<'l>(lines: impl IntoIterator<Item = &'l str>) -> Option<St
 
 /// Lines that explain an exit, and the position where they end; later positions compare greater.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Found {
+struct Diagnosis {
     end: usize,
     texts: Vec<String>,
 }
@@ -92,7 +92,7 @@ fn is_help(line: &str) -> bool {
 }
 
 /// The exception at the end of the last traceback.
-fn python_exception(lines: &[String]) -> Option<Found> {
+fn python_exception(lines: &[String]) -> Option<Diagnosis> {
     let is_start = |line: &String| {
         line.trim_start()
             .ends_with("Traceback (most recent call last):")
@@ -113,11 +113,11 @@ fn python_exception(lines: &[String]) -> Option<Found> {
         .map(|line| line.trim().to_owned())
         .collect();
     let end = first + 1;
-    (!texts.is_empty()).then_some(Found { end, texts })
+    (!texts.is_empty()).then_some(Diagnosis { end, texts })
 }
 
 /// The header of the last stack trace as Node and Java write them.
-fn stack_trace(lines: &[String]) -> Option<Found> {
+fn stack_trace(lines: &[String]) -> Option<Diagnosis> {
     let is_start = |at: &usize| is_frame(&lines[*at]) && *at > 0 && !is_frame(&lines[*at - 1]);
     let starts = (0..lines.len()).rev().filter(is_start);
     let mut headers = starts.filter_map(|end| {
@@ -133,7 +133,7 @@ fn stack_trace(lines: &[String]) -> Option<Found> {
             }
         }
         texts.reverse();
-        (!texts.is_empty()).then_some(Found { end, texts })
+        (!texts.is_empty()).then_some(Diagnosis { end, texts })
     });
     let mut found = headers.next()?;
     found.end += lines[found.end..]

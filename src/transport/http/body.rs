@@ -5,13 +5,14 @@ use std::time::Duration;
 use awc::ClientResponse;
 use awc::http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HeaderMap};
 use bytes::{Bytes, BytesMut};
+use futures_util::future::LocalBoxFuture;
 use futures_util::{FutureExt as _, StreamExt as _};
 use serde::de::IgnoredAny;
 use tokio::time::timeout;
 
-use crate::memory::{AnswerShare, HeldRoom};
+use crate::memory::HeldRoom;
 use crate::protocol::EnvelopeError;
-use crate::transport::large_answers::CALL_WAIT_MAX;
+use crate::transport::large_answers::{CALL_WAIT_MAX, MessageRoom};
 use crate::transport::{LargeAnswers, LinkError, messages};
 
 /// The kind of an answer's body.
@@ -85,11 +86,11 @@ pub(in crate::transport) struct BodyReader<'a> {
     idle_max: Duration,
     /// Budget for large answers; a large body is read only while the budget has room.
     answers: Option<&'a LargeAnswers>,
-    share: Option<Box<AnswerShare>>,
+    room: MessageRoom,
 }
 
 impl<'a> BodyReader<'a> {
-    pub(in crate::transport) const fn new(
+    pub(in crate::transport) fn new(
         length_max: usize,
         idle_max: Duration,
         answers: Option<&'a LargeAnswers>,
@@ -98,13 +99,13 @@ impl<'a> BodyReader<'a> {
             length_max,
             idle_max,
             answers,
-            share: None,
+            room: MessageRoom::default(),
         }
     }
 
     /// The reservation for the body that was read, if it is large.
     pub(in crate::transport) fn room(&mut self, body: &Bytes) -> Option<HeldRoom> {
-        self.share.take()?.settle(body.len())
+        self.room.take().settle(body.len())
     }
 
     const fn too_large(&self) -> LinkError {
@@ -114,10 +115,13 @@ impl<'a> BodyReader<'a> {
         }
     }
 
-    /// The budget to wait for before a body of this size can be read; `None` if it can be read now.
-    fn lacks_room(&mut self, bytes: usize) -> Option<&'a LargeAnswers> {
+    /// The wait for the room of a body of this size; `None` if the body can be read now.
+    fn lacks_room(&mut self, bytes: usize) -> Option<LocalBoxFuture<'_, Result<(), LinkError>>> {
         let answers = self.answers?;
-        (!answers.try_take(&mut self.share, bytes)).then_some(answers)
+        match self.room.try_grow(answers, bytes) {
+            true => None,
+            false => Some(self.room.grow(answers, bytes, CALL_WAIT_MAX)),
+        }
     }
 
     /// Reads the whole body.
@@ -134,9 +138,9 @@ impl<'a> BodyReader<'a> {
             return Err(self.too_large());
         }
         if let Some(length) = announced
-            && let Some(answers) = self.lacks_room(length)
+            && let Some(room) = self.lacks_room(length)
         {
-            Box::pin(answers.take(&mut self.share, length, CALL_WAIT_MAX)).await?;
+            room.await?;
         }
         let mut first = Bytes::new();
         let mut all: Option<BytesMut> = None;
@@ -148,9 +152,8 @@ impl<'a> BodyReader<'a> {
             if length + chunk.len() > self.length_max {
                 return Err(self.too_large());
             }
-            if let Some(answers) = self.lacks_room(length + chunk.len()) {
-                let bytes = length + chunk.len();
-                Box::pin(answers.take(&mut self.share, bytes, CALL_WAIT_MAX)).await?;
+            if let Some(room) = self.lacks_room(length + chunk.len()) {
+                room.await?;
             }
             if length == 0 {
                 first = chunk;

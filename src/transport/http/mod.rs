@@ -5,7 +5,6 @@ pub(super) mod body;
 pub(super) mod cookies;
 mod decoding;
 mod dialer;
-pub(super) mod event_room;
 mod idle_socket;
 pub(super) mod link_tasks;
 mod no_date_timer;

@@ -13,12 +13,11 @@ use super::endpoint;
 use super::message_poster::MessagePoster;
 use crate::telemetry::unix_millis;
 use crate::transport::http::body::{BodyKind, body_kind, next_chunk};
-use crate::transport::http::event_room::{EventRoom, IncompleteEvent};
 use crate::transport::http::request_factory::{RequestFactory, freeze};
 use crate::transport::http::sending::link_error;
 use crate::transport::http::sse::{SseDecoder, SseEvent};
 use crate::transport::http::{redirect, refusals};
-use crate::transport::large_answers::SHARED_WAIT_MAX;
+use crate::transport::large_answers::{MessageRoom, SHARED_WAIT_MAX};
 use crate::transport::streamable_http::CommonParts;
 use crate::transport::{HttpSettings, LargeAnswers, LinkEvent, LinkOpenError, messages};
 
@@ -42,7 +41,7 @@ pub(super) struct EventStream {
     response: ClientResponse,
     decoder: SseDecoder,
     /// Reservation for the event that is being read, if it is large.
-    room: IncompleteEvent,
+    room: MessageRoom,
     /// Events that arrived together with the address.
     early: Vec<SseEvent>,
 }
@@ -84,7 +83,7 @@ pub(super) async fn open(common: CommonParts<'_>) -> Result<OpenedStream, LinkOp
         decoder: SseDecoder::new(settings.event_max),
         settings: Arc::clone(settings),
         answers: common.answers.clone(),
-        room: IncompleteEvent::default(),
+        room: MessageRoom::default(),
         response,
         early: Vec::new(),
     };
@@ -124,7 +123,7 @@ impl EventStream {
     /// Delivers messages until the stream ends, and then reports its end.
     pub(super) async fn follow(mut self, message_poster: Rc<MessagePoster>) {
         for event in std::mem::take(&mut self.early) {
-            let room = EventRoom::default();
+            let room = MessageRoom::default();
             take(&message_poster, event, room, self.settings.event_max);
         }
         let idle_max = self.settings.stream_idle_timeout;
@@ -141,7 +140,9 @@ impl EventStream {
                     decoder.feed(&chunk, |event| {
                         take(&message_poster, event, room.take(), event_max);
                     });
-                    room.wait(answers, decoder, SHARED_WAIT_MAX).await;
+                    if let Err(error) = room.wait(answers, decoder, SHARED_WAIT_MAX).await {
+                        log::warn!(error:%; "an event of a server was discarded");
+                    }
                 }
                 Ok(None) => break "the server ended the event stream".to_owned(),
                 Err(reason) => break reason,
@@ -151,7 +152,7 @@ impl EventStream {
     }
 }
 
-fn take(message_poster: &MessagePoster, event: SseEvent, room: EventRoom, event_max: usize) {
+fn take(message_poster: &MessagePoster, event: SseEvent, room: MessageRoom, event_max: usize) {
     match event {
         // Only events of the default kind are messages; empty ones keep a stream open.
         SseEvent::Message(message) if !message.kind.is_empty() || message.data.is_empty() => {}
@@ -174,7 +175,7 @@ fn take(message_poster: &MessagePoster, event: SseEvent, room: EventRoom, event_
             if let Some(call) = response_id {
                 message_poster
                     .tasks
-                    .fail(Some(call), room.discarded(event_max));
+                    .fail(Some(call), room.discarded("limits.event", event_max));
             }
         }
     }

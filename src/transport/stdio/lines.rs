@@ -3,6 +3,7 @@
 use bytes::{Buf, Bytes, BytesMut};
 use memchr::memchr;
 
+use crate::transport::large_answers::MessageBuffer;
 use crate::transport::messages::MessageScanner;
 
 /// One line, without its end.
@@ -55,19 +56,6 @@ impl LineSplitter {
         &mut self.buffer
     }
 
-    /// Bytes buffered for an incomplete line.
-    pub(crate) fn incomplete(&self) -> usize {
-        self.buffer.len()
-    }
-
-    /// Drops the buffered bytes and the rest of the line, which is returned as too long.
-    pub(crate) fn discard(&mut self) {
-        let scanner = self.discarding.get_or_insert_default();
-        scanner.feed(&self.buffer);
-        self.buffer.clear();
-        self.scanned = 0;
-    }
-
     /// The next complete line.
     pub(crate) fn next_line(&mut self) -> Option<Line> {
         let unseen = self.buffer.get(self.scanned..).unwrap_or_default();
@@ -113,6 +101,19 @@ impl LineSplitter {
         let mut line = self.buffer.split_to(end);
         line.truncate(length);
         Line::Whole(line.freeze())
+    }
+}
+
+impl MessageBuffer for LineSplitter {
+    fn incomplete(&self) -> usize {
+        self.buffer.len()
+    }
+
+    fn discard(&mut self) {
+        let scanner = self.discarding.get_or_insert_default();
+        scanner.feed(&self.buffer);
+        self.buffer.clear();
+        self.scanned = 0;
     }
 }
 

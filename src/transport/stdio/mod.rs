@@ -7,7 +7,6 @@
 
 mod child_groups;
 mod command;
-mod line_room;
 pub(super) mod lines;
 mod link_end;
 mod reader;
@@ -29,6 +28,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::child_reaper::GroupHandle;
+use super::large_answers::MessageRoom;
 use super::link_sink::LinkSink;
 use super::spawner::{SpawnRequest, Spawner};
 use super::{
@@ -39,10 +39,9 @@ use crate::protocol::Revision;
 use crate::telemetry::LogRing;
 
 use child_groups::{ChildGroups, RunningChild};
-use line_room::LineRoom;
-use reader::Reader;
+use reader::StdoutReader;
 use unread::Unread;
-use writer::Writer;
+use writer::StdinWriter;
 
 /// How long the system may take to end a killed process before the link stops waiting for it.
 const KILL_WAIT_MAX: Duration = Duration::from_secs(6);
@@ -126,15 +125,16 @@ impl StdioConnector {
         let stop_writing = CancellationToken::new();
         let unread = Rc::new(Unread::new(&stdin));
         let (stop, unsent) = (stop_writing.clone(), Rc::clone(&sink));
-        let writer = Writer::new(stdin, queue, stop, unsent, Rc::clone(&unread));
-        let reader = Reader {
+        let writer = StdinWriter::new(stdin, queue, stop, unsent, Rc::clone(&unread));
+        let reader = StdoutReader {
             log: self.log.clone(),
             sink: Rc::clone(&sink),
             exit: child.exit,
             stop_writing: stop_writing.clone(),
             line_max: settings.line_max,
             limits: settings.limits,
-            room: LineRoom::new(self.answers.clone()),
+            answers: self.answers.clone(),
+            room: MessageRoom::default(),
         };
         let reader = watch(reader.run(stdout, stderr, writer), Rc::clone(&sink));
         Ok(StdioLink {

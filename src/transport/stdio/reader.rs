@@ -11,12 +11,12 @@ use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::line_room::LineRoom;
 use super::lines::{Line, LineSplitter};
 use super::link_end::{ReadStop, TailLines, link_end};
 use super::stderr;
-use super::writer::Writer;
+use super::writer::StdinWriter;
 use crate::telemetry::{LogRing, LogSource};
+use crate::transport::large_answers::{LargeAnswers, MessageRoom, SHARED_WAIT_MAX};
 use crate::transport::link_sink::LinkSink;
 use crate::transport::process::ProcessExit;
 use crate::transport::{ChildLimits, LinkError, LinkEvent, messages};
@@ -38,19 +38,26 @@ const FLOOD: usize = 32 * 1024;
 /// Maximum bytes kept of a stray line.
 const STRAY_MAX: usize = 1024;
 
-pub(super) struct Reader {
+pub(super) struct StdoutReader {
     pub(super) log: LogRing,
     pub(super) sink: Rc<LinkSink>,
     pub(super) exit: oneshot::Receiver<ProcessExit>,
     pub(super) stop_writing: CancellationToken,
     pub(super) line_max: usize,
     pub(super) limits: ChildLimits,
-    pub(super) room: LineRoom,
+    pub(super) answers: LargeAnswers,
+    /// Reservation for the line that is being read, if it is long.
+    pub(super) room: MessageRoom,
 }
 
-impl Reader {
+impl StdoutReader {
     /// Reads until the end of the link and reports it.
-    pub(super) async fn run(mut self, stdout: ChildStdout, stderr: ChildStderr, writer: Writer) {
+    pub(super) async fn run(
+        mut self,
+        stdout: ChildStdout,
+        stderr: ChildStderr,
+        writer: StdinWriter,
+    ) {
         let mut writer = AbortOnDropHandle::new(actix_rt::spawn(writer.run()));
         let log = self.log.clone();
         let tail = Rc::<RefCell<TailLines>>::default();
@@ -117,7 +124,11 @@ impl Reader {
                     while let Some(line) = lines.next_line() {
                         self.take(line);
                     }
-                    self.room.wait(&mut lines, &self.log).await;
+                    let waited = self.room.wait(&self.answers, &mut lines, SHARED_WAIT_MAX);
+                    if let Err(error) = waited.await {
+                        let text = format!("discarded a line: {error}");
+                        self.log.push(LogSource::Gateway, &text);
+                    }
                     if count >= FLOOD {
                         // Lets the receiver empty its mailbox, which has no limit.
                         tokio::task::yield_now().await;
@@ -132,10 +143,11 @@ impl Reader {
     }
 
     fn take(&mut self, line: Line) {
-        let (mut room, no_room) = self.room.take(&line);
+        let room = self.room.take();
         match line {
             Line::Whole(bytes) if bytes.trim_ascii().is_empty() => {}
             Line::Whole(bytes) => {
+                let mut room = room.settle(bytes.len());
                 let received = messages::for_each_message(bytes.clone(), |mut envelope| {
                     let call = None;
                     envelope.take_room(&mut room);
@@ -147,12 +159,11 @@ impl Reader {
                 }
             }
             Line::TooLong { id } => {
-                let (name, limit) = ("limits.line", self.line_max);
-                let error = no_room.unwrap_or_else(|| {
+                let error = room.discarded("limits.line", self.line_max);
+                if let LinkError::TooLarge { name, limit } = error {
                     let text = format!("discarded a line longer than {limit} bytes ({name})");
                     self.log.push(LogSource::Gateway, &text);
-                    LinkError::TooLarge { name, limit }
-                });
+                }
                 if let Some(call) = id {
                     self.sink.send(LinkEvent::Failed { call, error });
                 }

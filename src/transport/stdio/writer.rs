@@ -18,7 +18,7 @@ const BATCH_SIZE: usize = 64 * 1024;
 /// Largest buffer that is kept after a write.
 const BUFFER_KEPT: usize = 4 * BATCH_SIZE;
 
-pub(super) struct Writer {
+pub(super) struct StdinWriter {
     pipe: ChildStdin,
     queue: mpsc::Receiver<OutgoingFrame>,
     stop: CancellationToken,
@@ -37,7 +37,7 @@ struct Ended {
     written: usize,
 }
 
-impl Writer {
+impl StdinWriter {
     pub(super) fn new(
         pipe: ChildStdin,
         queue: mpsc::Receiver<OutgoingFrame>,

@@ -88,7 +88,7 @@ async fn exchanged_token(
         link_state
             .tasks
             .emit(LinkEvent::SignIn(SignInPlace::Client));
-        let _ = timeout(LOOK_AGAIN, credential.signed_in()).await;
+        let _ = timeout(LOOK_AGAIN, credential.refusals().signed_in()).await;
     }
 }
 
@@ -103,7 +103,7 @@ async fn refused_token(
     mut response: ClientResponse,
 ) {
     while is_refusal(&response) {
-        let refused = link_state.credential().map(|it| (it, it.refused()));
+        let refused = link_state.credential().map(|it| (it, it.refusals().last()));
         let Some((credential, Some(why))) = refused else {
             break;
         };
@@ -123,7 +123,7 @@ async fn refused_token(
         };
         link_state.tasks.emit(LinkEvent::SignIn(place));
         // The server may no longer require a token.
-        let _ = timeout(LOOK_AGAIN, credential.signed_in()).await;
+        let _ = timeout(LOOK_AGAIN, credential.refusals().signed_in()).await;
         match message.post(link_state, requests).await {
             Ok(next) => response = next,
             Err(error) => return link_state.tasks.fail(Some(call), link_error(&error)),

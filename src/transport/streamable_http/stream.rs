@@ -15,10 +15,9 @@ use super::requests::{LAST_EVENT_ID, SessionRequests};
 use crate::masking::public_url;
 use crate::telemetry::{Counter, Reason};
 use crate::transport::http::body::{BodyKind, body_kind, next_chunk};
-use crate::transport::http::event_room::{EventRoom, IncompleteEvent};
 use crate::transport::http::sending::link_error;
 use crate::transport::http::sse::{SseDecoder, SseEvent};
-use crate::transport::large_answers::{CALL_WAIT_MAX, SHARED_WAIT_MAX};
+use crate::transport::large_answers::{CALL_WAIT_MAX, MessageRoom, SHARED_WAIT_MAX};
 use crate::transport::{LinkError, SessionRefusal, messages};
 
 /// Maximum attempts in a row to resume a call's stream without new events.
@@ -185,7 +184,7 @@ struct ResumableStream<'a> {
     call: Option<u64>,
     decoder: SseDecoder,
     /// Reservation for the event that is being read, if it is large.
-    room: IncompleteEvent,
+    room: MessageRoom,
     /// Fault of an event that was not a message, possibly the answer.
     fault: Option<Reason>,
     /// Why the last connection ended.
@@ -206,7 +205,7 @@ impl<'a> ResumableStream<'a> {
             link_state,
             call,
             decoder: SseDecoder::new(link_state.settings.event_max),
-            room: IncompleteEvent::default(),
+            room: MessageRoom::default(),
             fault: None,
             reason: String::new(),
             reconnects: Reconnects::default(),
@@ -224,7 +223,7 @@ impl<'a> ResumableStream<'a> {
 
     async fn read(&mut self, mut response: ClientResponse) -> FollowOutcome {
         self.decoder.reconnected();
-        self.room = IncompleteEvent::default();
+        self.room = MessageRoom::default();
         loop {
             let idle_max = self.link_state.settings.stream_idle_timeout;
             match next_chunk(&mut response, idle_max).await {
@@ -246,8 +245,10 @@ impl<'a> ResumableStream<'a> {
             None => SHARED_WAIT_MAX,
         };
         let answers = &self.link_state.answers;
-        let waiting = self.room.wait(answers, &mut self.decoder, wait_max);
-        waiting.await;
+        let waited = self.room.wait(answers, &mut self.decoder, wait_max);
+        if let Err(error) = waited.await {
+            log::warn!(error:%; "an event of a server was discarded");
+        }
     }
 
     /// Delivers the events that a chunk completes. Returns whether the answer was among them.
@@ -292,7 +293,7 @@ fn take_event(
     link_state: &HttpLinkState,
     call: Option<u64>,
     event: SseEvent,
-    room: EventRoom,
+    room: MessageRoom,
     fault: &mut Option<Reason>,
 ) -> Result<bool, LinkError> {
     match event {
@@ -311,7 +312,7 @@ fn take_event(
             })
         }
         SseEvent::TooLarge { .. } if call.is_some() => {
-            Err(room.discarded(link_state.settings.event_max))
+            Err(room.discarded("limits.event", link_state.settings.event_max))
         }
         SseEvent::TooLarge { .. } => {
             let url = public_url(&link_state.settings.url);

@@ -8,9 +8,9 @@ mod login;
 mod many;
 mod pages;
 mod pins;
+mod playground;
 mod servers;
 mod sessions;
-mod trials;
 mod views;
 
 use url::form_urlencoded::Serializer;

@@ -9,6 +9,7 @@ mod connect;
 mod logs;
 mod overview;
 mod pins;
+mod playground;
 mod server;
 mod server_form;
 mod server_life;
@@ -21,7 +22,6 @@ mod shown_server;
 mod tool;
 mod tools;
 mod tree;
-mod trial;
 mod view;
 mod views;
 

@@ -13,7 +13,7 @@ use crate::admin::ui::parts::Button;
 use crate::admin::ui::{parts, text};
 use crate::history::{CallPage, RecordedCall};
 use crate::protocol::Failure;
-use crate::sessions::SessionDetail;
+use crate::sessions::{SessionDetail, SessionList};
 use crate::telemetry::unix_millis;
 
 /// Maximum calls in a time line; the page of calls has older ones.
@@ -29,7 +29,8 @@ const REBUILT_AFTER_MS: u64 = 1000;
 ///
 /// Returns an error when no such session exists.
 pub(super) async fn page(view: &View<'_>, handle: &str) -> Result<Page, Failure> {
-    let found = view.operator.state.sessions.detail_by_handle(handle).await;
+    let sessions = SessionList::of(&view.operator.state.sessions);
+    let found = sessions.detail(handle).await;
     let detail = found.ok_or_else(unknown)?;
     let recorded_as = detail.session.recorded_as.as_str();
     let query = [("session", recorded_as), ("limit", CALLS)];

@@ -9,14 +9,14 @@ use crate::admin::ui::paging::{AFTER, PageLinks, Paged, ROWS};
 use crate::admin::ui::pieces::Row;
 use crate::admin::ui::{parts, text};
 use crate::protocol::{ErrorKind, Failure};
-use crate::sessions::SessionView;
+use crate::sessions::{SessionList, SessionView};
 
 pub(super) async fn page(view: &View<'_>) -> Page {
-    let sessions = &view.operator.state.sessions;
+    let sessions = SessionList::of(&view.operator.state.sessions);
     let after = view
         .query(AFTER)
         .and_then(|name| u32::from_str_radix(name, 16).ok());
-    let (total, shown, has_more) = sessions.list_after(after, ROWS).await;
+    let (total, shown, has_more) = sessions.page_after(after, ROWS).await;
     let last = shown.last().filter(|_| has_more);
     let paged = Paged {
         next: last.map(|session| session.recorded_as.clone()),
@@ -108,7 +108,8 @@ pub(super) async fn end(
             },
         ));
     }
-    match view.operator.state.sessions.end_by_handle(handle).await {
+    let sessions = SessionList::of(&view.operator.state.sessions);
+    match sessions.end(handle).await {
         true => Ok(FormOutcome::Done {
             to: "/ui/sessions".to_owned(),
             message: "the session is ended".to_owned(),

@@ -5,8 +5,8 @@ use maud::{Markup, html};
 use serde_json::Value;
 
 use super::arguments::{self, Inputs, Problem};
+use super::playground;
 use super::tools::{description, entry, link};
-use super::trial;
 use crate::admin::status::ToolView;
 use crate::admin::ui::fields::{Fields, field};
 use crate::admin::ui::page::{FormOutcome, Page, Section, View};
@@ -28,10 +28,10 @@ pub(super) fn page(view: &View<'_>) -> Result<Page, Failure> {
     let Some(id) = view.query(CALL) else {
         return Ok(shown(view, &find(view)?, (&Vec::new(), &[]), None));
     };
-    let called = view.trials.find(&view.form_token, id);
+    let called = view.playground.find(&view.form_token, id);
     let piece = match &called {
-        Some(called) => trial::piece(view, called, (&Vec::new(), &[])),
-        None => trial::forgotten(),
+        Some(called) => playground::piece(view, called, (&Vec::new(), &[])),
+        None => playground::forgotten(),
     };
     let live = (CALL.to_owned(), Piece::Whole(piece.0.clone()));
     let mut page = match view.is_update {
@@ -134,7 +134,7 @@ fn hints(annotations: Option<&Value>) -> Vec<&'static str> {
 ///
 /// Returns the reason for a refusal.
 pub(super) async fn act(view: &View<'_>, form: &Fields) -> Result<FormOutcome, Failure> {
-    if let Some(order) = field(form, trial::ORDER) {
+    if let Some(order) = field(form, playground::ORDER) {
         return order_call(view, order, form).await;
     }
     let found = find(view)?;
@@ -148,29 +148,29 @@ pub(super) async fn act(view: &View<'_>, form: &Fields) -> Result<FormOutcome, F
     };
     let call = (of, tool.name.as_str(), arguments);
     let called = view
-        .trials
+        .playground
         .start(view.operator, &view.form_token, call, form)?;
     called.settled().await;
     Ok(FormOutcome::Done {
-        to: trial::link(&called),
+        to: playground::link(&called),
         message: String::new(),
     })
 }
 
 async fn order_call(view: &View<'_>, order: &str, form: &Fields) -> Result<FormOutcome, Failure> {
     let id = view.query(CALL).unwrap_or_default();
-    let called = view.trials.find(&view.form_token, id).ok_or_else(|| {
+    let called = view.playground.find(&view.form_token, id).ok_or_else(|| {
         let message = "this call is not kept any more";
         Failure::new(ErrorKind::NotFound, message)
     })?;
-    let problems = trial::act(&called, order, form).await?;
+    let problems = playground::act(&called, order, form).await?;
     if problems.is_empty() {
         return Ok(FormOutcome::Done {
-            to: trial::link(&called),
+            to: playground::link(&called),
             message: String::new(),
         });
     }
-    let piece = trial::piece(view, &called, (form, &problems));
+    let piece = playground::piece(view, &called, (form, &problems));
     let page = shown(view, &find(view)?, (&called.form, &[]), Some(piece));
     Ok(FormOutcome::Page(StatusCode::UNPROCESSABLE_ENTITY, page))
 }

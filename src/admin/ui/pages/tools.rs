@@ -114,16 +114,16 @@ pub(super) fn static_tools(exposure: Exposure) -> Markup {
 }
 
 /// A tool and its parsed entry.
-type Found<'t> = (&'t ToolView, Value);
+type FoundTool<'t> = (&'t ToolView, Value);
 
 /// The tools that match the search.
-fn found<'t>(tools: &'t [ToolView], view: &View<'_>) -> Vec<Found<'t>> {
+fn found<'t>(tools: &'t [ToolView], view: &View<'_>) -> Vec<FoundTool<'t>> {
     let server = view.query("server");
     let words = view.query("text").unwrap_or_default().to_lowercase();
     let tools = tools
         .iter()
         .filter(|tool| server.is_none_or(|it| tool.server == it));
-    let fits = |(tool, entry): &Found<'t>| {
+    let fits = |(tool, entry): &FoundTool<'t>| {
         let about = format!("{} {}", tool.name, description(entry)).to_lowercase();
         words.split_whitespace().all(|word| about.contains(word))
     };
@@ -156,7 +156,7 @@ pub(super) fn link(of: &ViewId, name: &str) -> String {
     format!("/ui/tool?{}", query.finish())
 }
 
-fn list(of: &ViewId, paged: &Paged<Found<'_>>, view: &View<'_>) -> Markup {
+fn list(of: &ViewId, paged: &Paged<FoundTool<'_>>, view: &View<'_>) -> Markup {
     html! {
         @if paged.total == 0 {
             (parts::empty("No tool fits", html! { a href=(view.path) { "Show all" } }))
@@ -167,7 +167,7 @@ fn list(of: &ViewId, paged: &Paged<Found<'_>>, view: &View<'_>) -> Markup {
     }
 }
 
-fn row(of: &ViewId, (tool, entry): &Found<'_>) -> Markup {
+fn row(of: &ViewId, (tool, entry): &FoundTool<'_>) -> Markup {
     let first = description(entry).lines().next().unwrap_or_default();
     html! {
         li .row {

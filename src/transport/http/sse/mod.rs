@@ -7,6 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use memchr::{memchr, memchr2};
 
+use crate::transport::large_answers::MessageBuffer;
 use crate::transport::messages::MessageScanner;
 
 /// One event of a stream; comments are not events (C-HTTP-17).
@@ -103,29 +104,6 @@ impl SseDecoder {
     /// Number of complete events so far, including events without data.
     pub(crate) fn count(&self) -> u64 {
         self.count
-    }
-
-    /// Bytes buffered for an incomplete event.
-    pub(crate) fn incomplete(&self) -> usize {
-        self.line.len() + self.event.length()
-    }
-
-    /// Drops the buffered bytes and the rest of the event, which is returned as too large. The rest
-    /// is searched only for the id of the request that the event answers.
-    pub(crate) fn discard(&mut self) {
-        self.event.exceed();
-        let line = std::mem::take(&mut self.line);
-        if let Some(value) = line.strip_prefix(b"data:") {
-            self.line_rest = LineRest::Scanned;
-            self.event.scan(value);
-        } else if line.len() > NAME_MAX {
-            self.line_rest = LineRest::Dropped;
-        } else {
-            self.line = line;
-            return;
-        }
-        // The first byte distinguishes the line from an empty one.
-        self.line.extend(line.first());
     }
 
     /// Delay that the server requested before a reconnection.
@@ -307,6 +285,29 @@ pub fn read_events<'a>(
         });
     }
     events
+}
+
+impl MessageBuffer for SseDecoder {
+    fn incomplete(&self) -> usize {
+        self.line.len() + self.event.length()
+    }
+
+    // The rest is searched only for the id of the request that the event answers.
+    fn discard(&mut self) {
+        self.event.exceed();
+        let line = std::mem::take(&mut self.line);
+        if let Some(value) = line.strip_prefix(b"data:") {
+            self.line_rest = LineRest::Scanned;
+            self.event.scan(value);
+        } else if line.len() > NAME_MAX {
+            self.line_rest = LineRest::Dropped;
+        } else {
+            self.line = line;
+            return;
+        }
+        // The first byte distinguishes the line from an empty one.
+        self.line.extend(line.first());
+    }
 }
 
 impl PartialEvent {

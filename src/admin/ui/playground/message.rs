@@ -20,10 +20,10 @@ const PROGRESS_MAX: usize = 1024;
 #[derive(Debug)]
 pub(super) enum Message {
     /// The answer to the request with this id.
-    Answer(Value, TrialAnswer),
-    Progress(Progress),
+    Answer(Value, PlaygroundAnswer),
+    CallProgress(CallProgress),
     /// The request with this id is a question.
-    Asks(Value, TrialQuestion),
+    Asks(Value, PlaygroundQuestion),
     /// The server no longer waits for an answer to the request with this id.
     Withdrawn(Value),
     Ping(Value),
@@ -33,7 +33,7 @@ pub(super) enum Message {
 }
 
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(in crate::admin::ui) struct Progress {
+pub(in crate::admin::ui) struct CallProgress {
     pub(in crate::admin::ui) done: f64,
     pub(in crate::admin::ui) total: Option<f64>,
     pub(in crate::admin::ui) word: String,
@@ -41,7 +41,7 @@ pub(in crate::admin::ui) struct Progress {
 
 /// A question of the server.
 #[derive(Debug, Default, PartialEq)]
-pub(in crate::admin::ui) struct TrialQuestion {
+pub(in crate::admin::ui) struct PlaygroundQuestion {
     /// Number of the question within the call.
     pub(in crate::admin::ui) number: u64,
     pub(in crate::admin::ui) text: String,
@@ -52,7 +52,7 @@ pub(in crate::admin::ui) struct TrialQuestion {
 
 /// The answer to a call.
 #[derive(Debug, Default, PartialEq)]
-pub(in crate::admin::ui) struct TrialAnswer {
+pub(in crate::admin::ui) struct PlaygroundAnswer {
     /// Message of a JSON-RPC error, which replaces a result.
     pub(in crate::admin::ui) error: Option<String>,
     /// Whether the result is marked as a tool error.
@@ -88,8 +88,8 @@ impl Message {
         let member = |name: &str| params.get(name).cloned().unwrap_or_default();
         match text_of(&message, "method") {
             None if id.is_null() => Self::Other,
-            None => Self::Answer(id, TrialAnswer::of(&message)),
-            Some("notifications/progress") => Self::Progress(Progress {
+            None => Self::Answer(id, PlaygroundAnswer::of(&message)),
+            Some("notifications/progress") => Self::CallProgress(CallProgress {
                 done: number("progress").unwrap_or(0.0),
                 total: number("total").filter(|total| *total > 0.0),
                 word: beginning(text_of(params, "message").unwrap_or_default(), PROGRESS_MAX),
@@ -102,7 +102,7 @@ impl Message {
             }
             Some("elicitation/create") => {
                 let text = |name: &str| text_of(params, name).map(str::to_owned);
-                let question = TrialQuestion {
+                let question = PlaygroundQuestion {
                     number: 0,
                     text: text("message").unwrap_or_default(),
                     url: text("url"),
@@ -115,7 +115,7 @@ impl Message {
     }
 }
 
-impl TrialAnswer {
+impl PlaygroundAnswer {
     fn of(message: &Value) -> Self {
         let error = message.get("error").filter(|error| error.is_object());
         let nothing = Value::Null;
@@ -169,7 +169,7 @@ mod tests {
 
     use super::*;
 
-    fn answer(message: &Value) -> TrialAnswer {
+    fn answer(message: &Value) -> PlaygroundAnswer {
         match Message::read(&message.to_string(), &LiveSecrets::default()) {
             Message::Answer(_, answer) => answer,
             other => panic!("{other:?}"),
@@ -182,11 +182,11 @@ mod tests {
             (json!({"id": 1, "result": {}}), "Answer(Number(1), "),
             (
                 json!({"method": "notifications/progress", "params": {"progress": 1, "total": 0}}),
-                "Progress(Progress { done: 1.0, total: None, word: \"\" })",
+                "CallProgress(CallProgress { done: 1.0, total: None, word: \"\" })",
             ),
             (
                 json!({"id": 7, "method": "elicitation/create", "params": {"message": "Who?"}}),
-                "Asks(Number(7), TrialQuestion { number: 0, text: \"Who?\", url: None",
+                "Asks(Number(7), PlaygroundQuestion { number: 0, text: \"Who?\", url: None",
             ),
             (
                 json!({"method": "notifications/cancelled", "params": {"requestId": 7}}),

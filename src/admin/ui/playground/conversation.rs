@@ -15,8 +15,8 @@ use tokio::task::spawn_blocking;
 use tokio::time::sleep;
 use tokio_util::codec::{Framed, LinesCodec, LinesCodecError};
 
-use super::message::{Message, TrialAnswer, TrialQuestion};
-use super::{Stage, Trial, TrialOutcome};
+use super::message::{Message, PlaygroundAnswer, PlaygroundQuestion};
+use super::{PlaygroundCall, PlaygroundOutcome, Stage};
 
 /// The newest revision with sessions, in which questions arrive as requests during a call.
 const REVISION: &str = "2025-11-25";
@@ -32,30 +32,30 @@ const DEADLINE: Duration = Duration::from_secs(3600);
 
 pub(super) struct Conversation<'t> {
     lines: Framed<UnixStream, LinesCodec>,
-    trial: &'t Trial,
+    call: &'t PlaygroundCall,
     answers: mpsc::Receiver<(u64, Value)>,
     /// Secrets that are masked in everything shown.
     secrets: LiveSecrets,
     /// Unanswered questions, with the ids of their requests.
-    questions: VecDeque<(Value, Arc<TrialQuestion>)>,
+    questions: VecDeque<(Value, Arc<PlaygroundQuestion>)>,
     asked: u64,
     /// Id of the last request sent.
     requested: u64,
 }
 
 /// The outcome of a call without an answer.
-type Unanswered = TrialOutcome;
+type Unanswered = PlaygroundOutcome;
 
 impl<'t> Conversation<'t> {
     pub(super) fn new(
         socket: UnixStream,
-        trial: &'t Trial,
+        call: &'t PlaygroundCall,
         answers: mpsc::Receiver<(u64, Value)>,
         secrets: LiveSecrets,
     ) -> Self {
         Self {
             lines: Framed::new(socket, LinesCodec::new_with_max_length(LINE_MAX)),
-            trial,
+            call,
             answers,
             secrets,
             questions: VecDeque::new(),
@@ -65,21 +65,21 @@ impl<'t> Conversation<'t> {
     }
 
     /// Calls the tool, and waits until it is answered, cancelled or timed out.
-    pub(super) async fn hold(mut self, arguments: Value) -> TrialOutcome {
+    pub(super) async fn hold(mut self, arguments: Value) -> PlaygroundOutcome {
         let call = json!({
-            "name": self.trial.tool, "arguments": arguments, "_meta": {"progressToken": "call"},
+            "name": self.call.tool, "arguments": arguments, "_meta": {"progressToken": "call"},
         });
-        let (cancelled, deadline) = (self.trial.cancelled.clone(), sleep(DEADLINE));
+        let (cancelled, deadline) = (self.call.cancelled.clone(), sleep(DEADLINE));
         let ended = tokio::select! {
             ended = self.call(&call) => Some(ended),
             () = cancelled.cancelled() => None,
             () = deadline => {
                 let within = humantime::format_duration(DEADLINE);
-                Some(Err(TrialOutcome::Failed(format!("there was no answer within {within}"))))
+                Some(Err(PlaygroundOutcome::Failed(format!("there was no answer within {within}"))))
             }
         };
         match ended {
-            Some(Ok(answer)) => TrialOutcome::Answered(answer),
+            Some(Ok(answer)) => PlaygroundOutcome::Answered(answer),
             Some(Err(unanswered)) => unanswered,
             // If the notification cannot be sent, closing the connection also cancels the call.
             None => {
@@ -87,12 +87,12 @@ impl<'t> Conversation<'t> {
                     json!({"requestId": self.requested, "reason": "cancelled in the dashboard"});
                 let cancel = json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params});
                 let _ = self.send(&cancel).await;
-                TrialOutcome::Cancelled
+                PlaygroundOutcome::Cancelled
             }
         }
     }
 
-    async fn call(&mut self, call: &Value) -> Result<TrialAnswer, Unanswered> {
+    async fn call(&mut self, call: &Value) -> Result<PlaygroundAnswer, Unanswered> {
         // Sampling and roots are not declared: the dashboard offers neither a model nor folders.
         let hello = json!({
             "protocolVersion": REVISION,
@@ -108,7 +108,11 @@ impl<'t> Conversation<'t> {
         self.request("tools/call", call).await
     }
 
-    async fn request(&mut self, method: &str, params: &Value) -> Result<TrialAnswer, Unanswered> {
+    async fn request(
+        &mut self,
+        method: &str,
+        params: &Value,
+    ) -> Result<PlaygroundAnswer, Unanswered> {
         self.requested += 1;
         let id = self.requested;
         self.send(&json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params}))
@@ -126,7 +130,7 @@ impl<'t> Conversation<'t> {
                 Some(Err(error)) => return Err(lost(&error)),
                 None => {
                     let why = "the gateway ended the connection: its log says why";
-                    return Err(TrialOutcome::Failed(why.to_owned()));
+                    return Err(PlaygroundOutcome::Failed(why.to_owned()));
                 }
             };
             // Parsing a large message would block a thread that serves connections.
@@ -141,8 +145,8 @@ impl<'t> Conversation<'t> {
 
     async fn take(&mut self, message: Message) -> Result<(), Unanswered> {
         match message {
-            Message::Progress(progress) => {
-                self.trial
+            Message::CallProgress(progress) => {
+                self.call
                     .state
                     .send_modify(|state| state.progress = Some(progress));
             }
@@ -154,7 +158,7 @@ impl<'t> Conversation<'t> {
                 self.asked += 1;
                 let number = self.asked;
                 self.questions
-                    .push_back((id, Arc::new(TrialQuestion { number, ..question })));
+                    .push_back((id, Arc::new(PlaygroundQuestion { number, ..question })));
                 self.show();
             }
             Message::Withdrawn(id) => {
@@ -172,7 +176,7 @@ impl<'t> Conversation<'t> {
     }
 
     async fn answer(&mut self, number: u64, result: Value) -> Result<(), Unanswered> {
-        let is_it = |(_, question): &(Value, Arc<TrialQuestion>)| question.number == number;
+        let is_it = |(_, question): &(Value, Arc<PlaygroundQuestion>)| question.number == number;
         let found = self.questions.iter().position(is_it);
         // The server may have withdrawn the question.
         if let Some((id, _)) = found.and_then(|index| self.questions.remove(index)) {
@@ -188,7 +192,7 @@ impl<'t> Conversation<'t> {
         let stage = oldest.map_or(Stage::Running, |(_, question)| {
             Stage::Asks(question.clone())
         });
-        self.trial.state.send_modify(|state| state.stage = stage);
+        self.call.state.send_modify(|state| state.stage = stage);
     }
 
     async fn respond(&mut self, id: Value, name: &str, with: Value) -> Result<(), Unanswered> {
@@ -202,8 +206,8 @@ impl<'t> Conversation<'t> {
     }
 }
 
-fn lost(error: &LinesCodecError) -> TrialOutcome {
-    TrialOutcome::Failed(match error {
+fn lost(error: &LinesCodecError) -> PlaygroundOutcome {
+    PlaygroundOutcome::Failed(match error {
         LinesCodecError::MaxLineLengthExceeded => {
             format!("the answer is larger than {} MiB", LINE_MAX >> 20)
         }

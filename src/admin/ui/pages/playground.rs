@@ -8,8 +8,9 @@ use super::arguments::{self, Inputs, Problem};
 use super::calls::duration;
 use crate::admin::ui::fields::{Fields, field};
 use crate::admin::ui::page::View;
-use crate::admin::ui::trials::{
-    Ending, Item, Progress, Stage, Trial, TrialAnswer, TrialOutcome, TrialQuestion,
+use crate::admin::ui::playground::{
+    CallProgress, Ending, Item, PlaygroundAnswer, PlaygroundCall, PlaygroundOutcome,
+    PlaygroundQuestion, Stage,
 };
 use crate::admin::ui::{parts, text};
 use crate::protocol::{ErrorKind, Failure};
@@ -21,11 +22,11 @@ pub(super) const ORDER: &str = "order";
 const QUESTION: &str = "question";
 
 /// The URL of a call's page.
-pub(super) fn link(trial: &Trial) -> String {
+pub(super) fn link(call: &PlaygroundCall) -> String {
     format!(
         "{}&call={}",
-        super::tools::link(&trial.view, &trial.tool),
-        trial.id
+        super::tools::link(&call.view, &call.tool),
+        call.id
     )
 }
 
@@ -35,16 +36,16 @@ pub(super) fn link(trial: &Trial) -> String {
 ///
 /// Returns the reason for a refusal.
 pub(super) async fn act(
-    trial: &Trial,
+    call: &PlaygroundCall,
     order: &str,
     form: &Fields,
 ) -> Result<Vec<Problem>, Failure> {
     if order == "cancel" {
-        trial.cancel();
-        trial.settled().await;
+        call.cancel();
+        call.settled().await;
         return Ok(Vec::new());
     }
-    let Stage::Asks(question) = trial.state().stage else {
+    let Stage::Asks(question) = call.state().stage else {
         return Err(answered_already());
     };
     let result = match (order, &question.url) {
@@ -56,10 +57,10 @@ pub(super) async fn act(
         _ => json!({"action": "decline"}),
     };
     let number = field(form, QUESTION).and_then(|number| number.parse().ok());
-    if !number.is_some_and(|number| trial.answer(number, result)) {
+    if !number.is_some_and(|number| call.answer(number, result)) {
         return Err(answered_already());
     }
-    trial.settled().await;
+    call.settled().await;
     Ok(Vec::new())
 }
 
@@ -71,10 +72,10 @@ fn answered_already() -> Failure {
 /// The current state of the call. `filled_in` is an answer with errors.
 pub(super) fn piece(
     view: &View<'_>,
-    trial: &Trial,
+    call: &PlaygroundCall,
     (filled_in, problems): (&Fields, &[Problem]),
 ) -> Markup {
-    let state = trial.state();
+    let state = call.state();
     let (tone, word, time) = match &state.stage {
         Stage::Running => ("quiet", "running", None),
         Stage::Asks(_) => ("warn", "asks you", None),
@@ -87,7 +88,7 @@ pub(super) fn piece(
             )
         }
     };
-    let time = time.unwrap_or_else(|| format!("for {}", text::age(whole_millis(trial))));
+    let time = time.unwrap_or_else(|| format!("for {}", text::age(whole_millis(call))));
     html! {
         section #result .card.padded.after aria-label="Result" {
             p .title {
@@ -95,10 +96,10 @@ pub(super) fn piece(
             }
             @match &state.stage {
                 Stage::Ended(ending) => { (ended(ending)) }
-                Stage::Running => { (progress(state.progress.as_ref())) (cancel(view, trial)) }
+                Stage::Running => { (progress(state.progress.as_ref())) (cancel(view, call)) }
                 Stage::Asks(question) => {
-                    (asked(view, trial, question, (filled_in, problems)))
-                    (cancel(view, trial))
+                    (asked(view, call, question, (filled_in, problems)))
+                    (cancel(view, call))
                 }
             }
         }
@@ -114,25 +115,25 @@ pub(super) fn forgotten() -> Markup {
     }
 }
 
-fn whole_millis(trial: &Trial) -> u64 {
-    u64::try_from(trial.running_for().as_millis()).unwrap_or(u64::MAX)
+fn whole_millis(call: &PlaygroundCall) -> u64 {
+    u64::try_from(call.running_for().as_millis()).unwrap_or(u64::MAX)
 }
 
 fn verdict(ending: &Ending) -> (&'static str, &'static str) {
     match &ending.outcome {
-        TrialOutcome::Answered(answer) if answer.error.is_some() => ("bad", "error"),
-        TrialOutcome::Answered(answer) if answer.is_tool_error => ("warn", "the tool failed"),
-        TrialOutcome::Answered(_) => ("good", "ok"),
-        TrialOutcome::Failed(_) => ("bad", "failed"),
-        TrialOutcome::Cancelled => ("warn", "cancelled"),
+        PlaygroundOutcome::Answered(answer) if answer.error.is_some() => ("bad", "error"),
+        PlaygroundOutcome::Answered(answer) if answer.is_tool_error => ("warn", "the tool failed"),
+        PlaygroundOutcome::Answered(_) => ("good", "ok"),
+        PlaygroundOutcome::Failed(_) => ("bad", "failed"),
+        PlaygroundOutcome::Cancelled => ("warn", "cancelled"),
     }
 }
 
-fn progress(progress: Option<&Progress>) -> Markup {
+fn progress(progress: Option<&CallProgress>) -> Markup {
     html! {
         @if let Some(progress) = progress {
             div .after {
-                progress aria-label="Progress" value=[progress.total.map(|_| progress.done)] max=[progress.total] {}
+                progress aria-label="CallProgress" value=[progress.total.map(|_| progress.done)] max=[progress.total] {}
                 p .hint {
                     @if let Some(total) = progress.total { (progress.done) " of " (total) }
                     @else { (progress.done) " so far" }
@@ -144,9 +145,9 @@ fn progress(progress: Option<&Progress>) -> Markup {
     }
 }
 
-fn cancel(view: &View<'_>, trial: &Trial) -> Markup {
+fn cancel(view: &View<'_>, call: &PlaygroundCall) -> Markup {
     html! {
-        form .after method="post" action=(link(trial)) {
+        form .after method="post" action=(link(call)) {
             (parts::form_token(view))
             button type="submit" name=(ORDER) value="cancel" { "Cancel the call" }
         }
@@ -155,8 +156,8 @@ fn cancel(view: &View<'_>, trial: &Trial) -> Markup {
 
 fn asked(
     view: &View<'_>,
-    trial: &Trial,
-    question: &TrialQuestion,
+    call: &PlaygroundCall,
+    question: &PlaygroundQuestion,
     (filled_in, problems): (&Fields, &[Problem]),
 ) -> Markup {
     let inputs = Inputs {
@@ -167,7 +168,7 @@ fn asked(
     };
     html! {
         // The id is unique per question, so that no input carries over from another question.
-        form .after id=(format!("question-{}", question.number)) method="post" action=(link(trial)) {
+        form .after id=(format!("question-{}", question.number)) method="post" action=(link(call)) {
             h2 .first { "The server asks" }
             (text::paragraph(&question.text))
             (parts::form_token(view))
@@ -214,9 +215,9 @@ fn page_to_open(url: &str) -> Markup {
 
 fn ended(ending: &Ending) -> Markup {
     let answer = match &ending.outcome {
-        TrialOutcome::Answered(answer) => answer,
-        TrialOutcome::Failed(why) => return html! { p { (text::sentence(why)) } },
-        TrialOutcome::Cancelled => {
+        PlaygroundOutcome::Answered(answer) => answer,
+        PlaygroundOutcome::Failed(why) => return html! { p { (text::sentence(why)) } },
+        PlaygroundOutcome::Cancelled => {
             return html! { p { "It is cancelled; the tool may have run, or run still." } };
         }
     };
@@ -229,7 +230,7 @@ fn ended(ending: &Ending) -> Markup {
     }
 }
 
-fn content(answer: &TrialAnswer) -> Markup {
+fn content(answer: &PlaygroundAnswer) -> Markup {
     html! {
         @for item in &answer.items {
             @match item {

@@ -23,7 +23,7 @@ use crate::id::ViewId;
 use crate::protocol::{ErrorKind, Failure};
 use conversation::Conversation;
 
-pub(super) use message::{Item, Progress, TrialAnswer, TrialQuestion};
+pub(super) use message::{CallProgress, Item, PlaygroundAnswer, PlaygroundQuestion};
 
 /// Maximum calls kept for all logins; a further one replaces the oldest ended call.
 const KEPT_MAX: usize = 16;
@@ -39,10 +39,10 @@ const PATIENCE: Duration = Duration::from_secs(1);
 
 /// The calls of all logins, oldest first.
 #[derive(Default)]
-pub(super) struct Trials(Mutex<Vec<Arc<Trial>>>);
+pub(super) struct Playground(Mutex<Vec<Arc<PlaygroundCall>>>);
 
-/// A call.
-pub(super) struct Trial {
+/// A tool call from the dashboard.
+pub(super) struct PlaygroundCall {
     pub(super) id: String,
     /// The login that owns the call.
     owner: String,
@@ -52,38 +52,38 @@ pub(super) struct Trial {
     /// The form as submitted.
     pub(super) form: Fields,
     begun: Instant,
-    state: watch::Sender<TrialState>,
+    state: watch::Sender<PlaygroundState>,
     answers: mpsc::Sender<(u64, Value)>,
     cancelled: CancellationToken,
 }
 
 #[derive(Clone)]
-pub(super) struct TrialState {
+pub(super) struct PlaygroundState {
     pub(super) stage: Stage,
-    pub(super) progress: Option<Progress>,
+    pub(super) progress: Option<CallProgress>,
 }
 
 #[derive(Clone)]
 pub(super) enum Stage {
     Running,
-    Asks(Arc<TrialQuestion>),
+    Asks(Arc<PlaygroundQuestion>),
     Ended(Arc<Ending>),
 }
 
 pub(super) struct Ending {
     pub(super) took: Duration,
     at: Instant,
-    pub(super) outcome: TrialOutcome,
+    pub(super) outcome: PlaygroundOutcome,
 }
 
-pub(super) enum TrialOutcome {
-    Answered(TrialAnswer),
+pub(super) enum PlaygroundOutcome {
+    Answered(PlaygroundAnswer),
     /// Failed for this reason.
     Failed(String),
     Cancelled,
 }
 
-impl Trials {
+impl Playground {
     /// Calls a tool on behalf of a login. Must be called on an arbiter.
     ///
     /// # Errors
@@ -95,25 +95,25 @@ impl Trials {
         owner: &str,
         (view, tool, arguments): (&ViewId, &str, Value),
         form: &Fields,
-    ) -> Result<Arc<Trial>, Failure> {
+    ) -> Result<Arc<PlaygroundCall>, Failure> {
         let (answers, answered) = mpsc::channel(1);
-        let trial = Arc::new(Trial {
+        let call = Arc::new(PlaygroundCall {
             id: random_token().map_err(unable)?.expose_secret().to_owned(),
             owner: owner.to_owned(),
             view: view.clone(),
             tool: tool.to_owned(),
             form: form.clone(),
             begun: Instant::now(),
-            state: watch::Sender::new(TrialState {
+            state: watch::Sender::new(PlaygroundState {
                 stage: Stage::Running,
                 progress: None,
             }),
             answers,
             cancelled: CancellationToken::new(),
         });
-        self.keep(&trial)?;
+        self.keep(&call)?;
         // Ends the call however its task ends, even by a panic.
-        let running = Running(trial.clone());
+        let running = Running(call.clone());
         let (ours, theirs) = UnixStream::pair().map_err(unable)?;
         ours.set_nonblocking(true).map_err(unable)?;
         let ours = tokio::net::UnixStream::from_std(ours).map_err(unable)?;
@@ -125,14 +125,14 @@ impl Trials {
             let outcome = conversation.hold(arguments).await;
             running.0.end(outcome);
         });
-        Ok(trial)
+        Ok(call)
     }
 
-    fn keep(&self, trial: &Arc<Trial>) -> Result<(), Failure> {
+    fn keep(&self, call: &Arc<PlaygroundCall>) -> Result<(), Failure> {
         let mut kept = self.0.lock();
-        kept.retain(|trial| trial.ended_for().is_none_or(|ago| ago < KEPT_FOR));
-        let is_open = |other: &&Arc<Trial>| other.ended_for().is_none();
-        let own = kept.iter().filter(|other| other.owner == trial.owner);
+        kept.retain(|call| call.ended_for().is_none_or(|ago| ago < KEPT_FOR));
+        let is_open = |other: &&Arc<PlaygroundCall>| other.ended_for().is_none();
+        let own = kept.iter().filter(|other| other.owner == call.owner);
         if own.filter(is_open).count() >= OPEN_MAX {
             let message =
                 format!("{OPEN_MAX} of your calls have not ended: wait, or cancel one of them");
@@ -146,21 +146,21 @@ impl Trials {
             })?;
             kept.remove(oldest);
         }
-        kept.push(trial.clone());
+        kept.push(call.clone());
         Ok(())
     }
 
     /// The call with this id, if it belongs to this login.
-    pub(super) fn find(&self, owner: &str, id: &str) -> Option<Arc<Trial>> {
+    pub(super) fn find(&self, owner: &str, id: &str) -> Option<Arc<PlaygroundCall>> {
         let kept = self.0.lock();
         let mut kept = kept.iter();
-        let found = kept.find(|trial| trial.id == id && trial.owner == owner);
+        let found = kept.find(|call| call.id == id && call.owner == owner);
         found.cloned()
     }
 }
 
-impl Trial {
-    pub(super) fn state(&self) -> TrialState {
+impl PlaygroundCall {
+    pub(super) fn state(&self) -> PlaygroundState {
         self.state.borrow().clone()
     }
 
@@ -171,7 +171,7 @@ impl Trial {
     /// Waits briefly for a question or the end.
     pub(super) async fn settled(&self) {
         let mut state = self.state.subscribe();
-        let is_settled = |state: &TrialState| !matches!(state.stage, Stage::Running);
+        let is_settled = |state: &PlaygroundState| !matches!(state.stage, Stage::Running);
         // The live page shows everything that happens later.
         let _ = timeout(PATIENCE, state.wait_for(is_settled)).await;
     }
@@ -192,7 +192,7 @@ impl Trial {
         self.cancelled.cancel();
     }
 
-    fn end(&self, outcome: TrialOutcome) {
+    fn end(&self, outcome: PlaygroundOutcome) {
         let ending = Arc::new(Ending {
             took: self.begun.elapsed(),
             at: Instant::now(),
@@ -215,13 +215,13 @@ impl Trial {
     }
 }
 
-/// A running trial call.
-struct Running(Arc<Trial>);
+/// A call whose task is running.
+struct Running(Arc<PlaygroundCall>);
 
 impl Drop for Running {
     fn drop(&mut self) {
         let message = "the gateway gave it up: its log says why";
-        self.0.end(TrialOutcome::Failed(message.to_owned()));
+        self.0.end(PlaygroundOutcome::Failed(message.to_owned()));
     }
 }
 
@@ -236,15 +236,15 @@ mod tests {
 
     use super::*;
 
-    fn trial(owner: &str, id: usize) -> Arc<Trial> {
-        Arc::new(Trial {
+    fn call(owner: &str, id: usize) -> Arc<PlaygroundCall> {
+        Arc::new(PlaygroundCall {
             id: id.to_string(),
             owner: owner.to_owned(),
             view: ViewId::Default,
             tool: String::new(),
             form: Fields::new(),
             begun: Instant::now(),
-            state: watch::Sender::new(TrialState {
+            state: watch::Sender::new(PlaygroundState {
                 stage: Stage::Running,
                 progress: None,
             }),
@@ -255,38 +255,38 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn calls_are_bounded_and_belong_to_their_login() {
-        let trials = Trials::default();
+        let playground = Playground::default();
         let kept = |owner: &str, id| {
-            let trial = trial(owner, id);
-            trials.keep(&trial).map(|()| trial)
+            let call = call(owner, id);
+            playground.keep(&call).map(|()| call)
         };
         let mine: Vec<_> = (0..OPEN_MAX)
             .map(|id| kept("a", id).ok().unwrap())
             .collect();
-        assert!(kept("a", 9).is_err() && trials.find("a", "9").is_none());
-        assert!(trials.find("a", "0").is_some() && trials.find("b", "0").is_none());
+        assert!(kept("a", 9).is_err() && playground.find("a", "9").is_none());
+        assert!(playground.find("a", "0").is_some() && playground.find("b", "0").is_none());
         for id in OPEN_MAX..KEPT_MAX {
             kept(&format!("other {}", id / OPEN_MAX), id).ok().unwrap();
         }
         assert!(kept("last", 20).is_err());
-        mine.first().unwrap().end(TrialOutcome::Cancelled);
+        mine.first().unwrap().end(PlaygroundOutcome::Cancelled);
         kept("last", 20).ok().unwrap();
-        assert!(trials.find("a", "0").is_none() && trials.find("a", "1").is_some());
-        mine.get(1).unwrap().end(TrialOutcome::Cancelled);
+        assert!(playground.find("a", "0").is_none() && playground.find("a", "1").is_some());
+        mine.get(1).unwrap().end(PlaygroundOutcome::Cancelled);
         tokio::time::advance(KEPT_FOR).await;
         kept("last", 21).ok().unwrap();
-        assert!(trials.find("a", "1").is_none() && trials.find("a", "2").is_some());
+        assert!(playground.find("a", "1").is_none() && playground.find("a", "2").is_some());
     }
 
     #[tokio::test]
     async fn a_call_ends_once_and_with_its_task() {
-        let trial = trial("a", 1);
-        assert!(!trial.answer(1, json!({})));
-        drop(Running(trial.clone()));
-        trial.end(TrialOutcome::Cancelled);
-        let Stage::Ended(ending) = trial.state().stage else {
+        let call = call("a", 1);
+        assert!(!call.answer(1, json!({})));
+        drop(Running(call.clone()));
+        call.end(PlaygroundOutcome::Cancelled);
+        let Stage::Ended(ending) = call.state().stage else {
             panic!("it is open");
         };
-        assert!(matches!(ending.outcome, TrialOutcome::Failed(_)));
+        assert!(matches!(ending.outcome, PlaygroundOutcome::Failed(_)));
     }
 }
