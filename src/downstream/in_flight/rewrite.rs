@@ -18,6 +18,7 @@ use crate::downstream::connection::spec::ConnectionSpec;
 use crate::downstream::era::modern;
 use crate::downstream::in_flight::call::RepeatableRequest;
 use crate::downstream::in_flight::input_round::InputAnswers;
+use crate::downstream::in_flight::server_link::ServerLink;
 use crate::protocol::{
     DeclaredCapabilities, Edit, Era, Method, RawJson, Request, RequestId, Span, json, splice,
 };
@@ -82,14 +83,14 @@ pub(super) fn legacy(
 
 /// Builds a call for a sessionless server, with this id and the input that the server required.
 pub(super) fn modern(
-    spec: &ConnectionSpec,
-    declared: &DeclarationCache,
+    server: &ServerLink,
     caller: &Caller,
     repeatable: &RepeatableRequest,
     wire_id: u64,
     answers: Option<&InputAnswers>,
     traceparent: Option<&str>,
 ) -> OutgoingFrame {
+    let spec = &server.spec;
     let declaring_tasks = declaring_tasks(spec, caller, &repeatable.request);
     let rewritten = ModernRequest {
         request: &repeatable.request,
@@ -97,8 +98,8 @@ pub(super) fn modern(
         caller: declaring_tasks.as_ref().unwrap_or(caller),
         traceparent,
     };
-    let mut outgoing = rewritten.frame(declared, wire_id, answers);
-    if spec.of_server.connector.knows_call_of_requests() {
+    let mut outgoing = rewritten.frame(&server.declared, wire_id, answers);
+    if server.knows_call_of_requests() {
         let mut headers = rewritten.headers(&spec.param_headers.load());
         headers.passed.clone_from(&repeatable.headers);
         outgoing.headers = Some(headers);
