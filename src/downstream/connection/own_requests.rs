@@ -8,6 +8,7 @@ use crate::downstream::connection::list_fetch::ListFetch;
 use crate::id::QuickMap;
 use crate::memory::TimerTable;
 use crate::metrics::MethodLabel;
+use crate::protocol::{Outcome, Response};
 
 /// The purpose of a request of our own, which decides where its answer goes.
 #[derive(Debug)]
@@ -88,8 +89,18 @@ impl OwnRequests {
         self.deadlines.next()
     }
 
+    /// Number of the request that a response answers. An error without an id answers
+    /// `server/discover`, which the server could not parse, if no other request is pending.
+    pub(crate) fn answered_by(&self, response: &Response) -> Option<u64> {
+        match (&response.id, &response.outcome) {
+            (Some(id), _) => id.as_number(),
+            (None, Outcome::Error(_)) => self.sole_discover(),
+            (None, Outcome::Result(_)) => None,
+        }
+    }
+
     /// Number of `server/discover`, if it is the only pending request.
-    pub(crate) fn sole_discover(&self) -> Option<u64> {
+    fn sole_discover(&self) -> Option<u64> {
         let mut requests = self.under_way.iter();
         match (requests.next()?, requests.next()) {
             ((number, request), None) if matches!(request.own, OwnRequest::Discover) => {

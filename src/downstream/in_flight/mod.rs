@@ -45,7 +45,7 @@ use actix::{Actor, Addr, Context, Handler};
 use serde::Deserialize;
 use tokio::time::Instant;
 
-use crate::downstream::call_request::{CallMessage, CallRequest, ClientAnswer};
+use crate::downstream::call_request::{CallMessage, CallRequest, ClientAnswer, Question};
 use crate::downstream::connection::spec::ConnectionSpec;
 use crate::downstream::list_changes::changed_kinds;
 use crate::downstream::resilience::admission::{
@@ -378,6 +378,11 @@ impl CallsInFlight {
     /// request if no call is in flight.
     pub(crate) fn ask_any(&mut self, request: Request) -> Option<Request> {
         self.server.questions.ask_any(&mut self.calls, request)
+    }
+
+    /// A question that no call waits for.
+    pub(crate) fn question(&self, request: Request) -> Question {
+        self.server.questions.unrelated(request)
     }
 
     /// Writes a client's answer to the server, and restarts the deadlines that were paused for it.

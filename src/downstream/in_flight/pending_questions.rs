@@ -55,6 +55,11 @@ impl PendingQuestions {
         Self { asker, by_id }
     }
 
+    /// A question that no call waits for.
+    pub(super) fn unrelated(&self, request: Request) -> Question {
+        Question::new(request, self.asker.clone())
+    }
+
     /// Asks the client of a call, whose deadline pauses until the answer.
     pub(super) fn ask(&mut self, call: &mut InFlightCall, request: Request) {
         call.expires = call.deadline.latest;

@@ -13,7 +13,6 @@ const SPREAD: &[(&str, &str, usize)] = &[
     ("calls", "CallContext", 5),
     ("catalog", "Snapshot", 5),
     ("credentials", "Credential", 7),
-    ("downstream", "Connection", 11),
     ("sessions", "Session", 6),
     ("sessions", "Sessions", 6),
 ];
