@@ -21,7 +21,7 @@ const SESSION_REFUSED: &str = "server refuses a session that it opened (do sever
 impl Connection {
     pub(super) fn ping(&mut self) {
         // During a session renewal, nothing is answered.
-        if self.control.state.is_ready() && !self.control.own.has_question() {
+        if self.control.state.is_ready() && !self.control.own.has_probe() {
             let method = if self.control.is_modern() {
                 Method::Discover
             } else {
@@ -71,35 +71,24 @@ impl Connection {
         }
     }
 
-    /// Handles a refused session; `number` is set if the refused request was our own.
-    pub(super) fn session_refused(&mut self, number: Option<u64>, error: &LinkError) {
-        if let Some(number) = number {
-            return self.on_failed(number, error);
-        }
-        self.session_doubted(error);
-    }
-
     pub(super) fn session_doubted(&mut self, error: &LinkError) {
         if self.control.is_modern() || !self.control.state.is_ready() {
             return;
         }
-        if self
-            .session
-            .on_refused(error, self.control.own.has_question())
-        {
+        if self.session.on_refused(error, self.control.own.has_probe()) {
             self.ping();
         }
     }
 
-    pub(super) fn question_answered(&mut self, is_ping: bool) {
-        let verdict = self.session.on_question_answered(is_ping, Instant::now());
+    pub(super) fn probe_answered(&mut self, is_ping: bool) {
+        let verdict = self.session.on_probe_answered(is_ping, Instant::now());
         let error =
             LinkError::Protocol("the session works for some requests and not for others".into());
         self.judge_session(verdict, &error);
     }
 
     /// Handles a `ping`, or a list requested instead, that was refused with a status.
-    pub(super) fn question_refused(&mut self, is_ping: bool, error: &LinkError) {
+    pub(super) fn probe_refused(&mut self, is_ping: bool, error: &LinkError) {
         let settings = self.spec.settings();
         if self.spec.session.has_worked() {
             self.session.on_answer();
@@ -111,7 +100,7 @@ impl Connection {
         );
         let verdict =
             self.session
-                .on_question_refused(error, (is_ping, has_list), Instant::now(), times);
+                .on_probe_refused(error, (is_ping, has_list), Instant::now(), times);
         if self.session.is_away() {
             let again = Instant::now() + times.1;
             self.control.set_once(Due::PingAgain, again);

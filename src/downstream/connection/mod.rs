@@ -56,6 +56,7 @@ use crate::downstream::connection::own_requests::OwnRequest;
 use crate::downstream::connection::spec::{CallSenders, ConnectionCommand, ConnectionSpec};
 use crate::downstream::era::{KnownEra, LiveConnection, modern};
 use crate::downstream::in_flight::UnhandledEvent;
+use crate::downstream::in_flight::unowned_messages::{UnownedLine, UnownedMessage};
 use crate::downstream::link_inbox::{EventsArrived, LinkInbox};
 use crate::downstream::list_changes::changed_kinds;
 use crate::downstream::resilience::admission::QueueTurn;
@@ -199,9 +200,10 @@ impl Connection {
                 of_ended_call,
             } => self.control.on_request(request, of_ended_call),
             UnhandledEvent::Failed { number, error } => self.on_failed(number, &error),
-            UnhandledEvent::SessionRefused { number, error } => {
-                self.session_refused(number, &error);
-            }
+            UnhandledEvent::SessionRefused { number, error } => match number {
+                Some(number) => self.on_failed(number, &error),
+                None => self.session_doubted(&error),
+            },
             UnhandledEvent::SignIn(place) => self.on_sign_in(place),
             UnhandledEvent::Closed(ending) if self.starts_over(&ending) => {}
             UnhandledEvent::Closed(ending) => self.control.closed(ending),
@@ -230,7 +232,8 @@ impl Connection {
             }
             _ if !self.listening.is_current(&notification) => {}
             Method::LogMessage if !control.is_modern() && self.spec.keeps_logs() => {
-                control.on_unowned_line(notification);
+                let line = UnownedLine::new(notification);
+                control.pass_on(UnownedMessage::Line(line));
             }
             _ => {
                 let kinds = changed_kinds(&notification.method);
@@ -262,8 +265,8 @@ impl Connection {
             }
             OwnRequest::Page(fetch) => self.lists.on_page(fetch, response, &mut self.control),
             // Even an error proves that the server is alive.
-            OwnRequest::Ping => self.question_answered(true),
-            OwnRequest::Probe => self.question_answered(false),
+            OwnRequest::Ping => self.probe_answered(true),
+            OwnRequest::Probe => self.probe_answered(false),
             OwnRequest::ConnectionCommand(_) => {}
         }
     }
@@ -275,15 +278,15 @@ impl Connection {
             .unwrap_or(ErrorKind::ServerLost);
         let failed = || Some(ErrorType::Failure(kind, false));
         match self.control.take_own(number, failed) {
-            Some(OwnRequest::Initialize) => self.question_failed(Era::Legacy, error),
-            Some(OwnRequest::Discover) => self.question_failed(Era::Modern, error),
+            Some(OwnRequest::Initialize) => self.opening_request_failed(Era::Legacy, error),
+            Some(OwnRequest::Discover) => self.opening_request_failed(Era::Modern, error),
             Some(OwnRequest::Listen) => {
                 self.listening
                     .ended(number, &error.to_string(), &mut self.control)
             }
             Some(own @ (OwnRequest::Ping | OwnRequest::Probe)) => match error {
                 LinkError::Status { .. } => {
-                    self.question_refused(matches!(own, OwnRequest::Ping), error);
+                    self.probe_refused(matches!(own, OwnRequest::Ping), error);
                 }
                 // The server answered, so it is alive.
                 LinkError::Protocol(_) | LinkError::TooLarge { .. } | LinkError::NoRoom(_) => {}
@@ -314,9 +317,8 @@ impl Connection {
 
     fn expire(&mut self) {
         let now = Instant::now();
-        let calls = self.control.state.calls_mut();
-        if calls.is_some_and(|calls| calls.expire(now)) {
-            self.suspect();
+        if let Some(calls) = self.control.state.calls_mut() {
+            calls.expire(now);
         }
         let timeout = || Some(ErrorType::Failure(ErrorKind::Timeout, false));
         while let Some(number) = self.control.own.pop_due(now) {

@@ -298,7 +298,7 @@ impl Connection {
     }
 
     /// Handles an opening question that failed in transport.
-    pub(super) fn question_failed(&mut self, era: Era, error: &LinkError) {
+    pub(super) fn opening_request_failed(&mut self, era: Era, error: &LinkError) {
         let Some(era_probe) = self.control.state.era_probe() else {
             let reason = Reason::of(error).map(|shown| format!("`initialize`: {shown}"));
             return self.control.fail(reason.not_before(error.retry_after()));
@@ -355,7 +355,7 @@ impl Connection {
             (None, Some(false)) => self.spec.of_server.era.presume(era),
             (None, None) => {}
         }
-        let late = self.control.own.take_questions();
+        let late = self.control.own.take_opening_requests();
         let Some(calls) = self.control.state.calls_mut() else {
             return;
         };

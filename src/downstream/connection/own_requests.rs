@@ -67,13 +67,13 @@ impl OwnRequests {
         self.under_way.remove(&number).map(|request| request.own)
     }
 
-    /// Removes the opening's questions: their late answers are ignored.
-    pub(crate) fn take_questions(&mut self) -> Vec<u64> {
-        let is_question =
+    /// Removes the requests of the opening: their late answers are ignored.
+    pub(crate) fn take_opening_requests(&mut self) -> Vec<u64> {
+        let is_opening =
             |own: &OwnRequest| matches!(own, OwnRequest::Initialize | OwnRequest::Discover);
         let requests = self.under_way.iter();
-        let questions = requests.filter(|(_, request)| is_question(&request.own));
-        let numbers: Vec<u64> = questions.map(|(number, _)| *number).collect();
+        let requests = requests.filter(|(_, request)| is_opening(&request.own));
+        let numbers: Vec<u64> = requests.map(|(number, _)| *number).collect();
         for number in &numbers {
             self.take(*number);
         }
@@ -111,7 +111,7 @@ impl OwnRequests {
     }
 
     /// Whether a request is in flight whose answer would prove that the server is alive.
-    pub(crate) fn has_question(&self) -> bool {
+    pub(crate) fn has_probe(&self) -> bool {
         self.under_way
             .values()
             .any(|request| matches!(request.own, OwnRequest::Ping | OwnRequest::Probe))

@@ -4,10 +4,10 @@ use crate::downstream::connection::control::Control;
 use crate::downstream::connection::listen_filter::without_subscription;
 use crate::downstream::connection_key::{ConnectionKey, ConnectionOwner};
 use crate::downstream::in_flight::CallsInFlight;
-use crate::downstream::in_flight::unowned_lines::UnownedLine;
+use crate::downstream::in_flight::unowned_messages::UnownedMessage;
 use crate::downstream::server_event::{RoutedServerEvent, ServerEvent, SharedQuestion};
 use crate::downstream::server_request;
-use crate::downstream::worker_channel::WorkerChannelCommand;
+use crate::downstream::worker_channel;
 use crate::protocol::{Method, Notification, Request};
 
 impl Control {
@@ -30,7 +30,7 @@ impl Control {
             self.ask_client(request, owner);
         } else if is_for_client && self.spec.of_server.connector.knows_call_of_requests() {
             if !of_ended_call && self.spec.load.has_only(1) {
-                self.ask_only_call(request);
+                self.pass_on(UnownedMessage::Request(request));
             } else {
                 self.answer_from_gateway(&request);
             }
@@ -86,45 +86,17 @@ impl Control {
         }
     }
 
-    /// Passes the request to the link, this one or a worker channel, that has the only call.
-    fn ask_only_call(&mut self, request: Request) {
-        let Some(calls) = self.state.calls_mut() else {
-            return;
-        };
-        let Some(request) = calls.ask_any(request) else {
-            return;
-        };
-        let channels = self.state.worker_channels().iter();
-        let mut worker_channels: Vec<_> = channels.map(|it| it.address.clone()).collect();
-        match worker_channels.pop() {
-            Some(first) => first.do_send(WorkerChannelCommand::Ask(
-                Box::new(request),
-                worker_channels,
-            )),
-            None => self.answer_from_gateway(&request),
-        }
-    }
-
     fn answer_from_gateway(&self, request: &Request) {
         let roots = &self.spec.settings().roots;
         self.write(server_request::gateway_answer(request, roots));
     }
 
-    /// Sends a log line that names no call to the only client with calls in flight, or with calls
-    /// that just ended; otherwise keeps it for operators.
-    pub(super) fn on_unowned_line(&mut self, notification: Notification) {
-        let line = UnownedLine::new(notification);
-        let Some(calls) = self.state.calls_mut() else {
-            return;
-        };
-        let Some(line) = calls.take_line(line) else {
-            return;
-        };
+    /// Passes a message to the link, this one or a worker channel, that has the only client's calls.
+    pub(super) fn pass_on(&mut self, message: UnownedMessage) {
         let channels = self.state.worker_channels().iter();
-        let mut channels: Vec<_> = channels.map(|channel| channel.address.clone()).collect();
-        match channels.pop() {
-            Some(first) => first.do_send(WorkerChannelCommand::Line(Box::new(line), channels)),
-            None => line.settle(&self.spec),
+        let channels = channels.map(|channel| channel.address.clone()).collect();
+        if let Some(calls) = self.state.calls_mut() {
+            worker_channel::pass_on(message, calls, channels);
         }
     }
 

@@ -3,7 +3,7 @@
 use tokio::time::Instant;
 
 use crate::downstream::in_flight::call::InFlightCall;
-use crate::downstream::in_flight::unowned_lines::is_same_client;
+use crate::downstream::in_flight::unowned_messages::is_same_client;
 use crate::id::QuickMap;
 use crate::memory::TimerTable;
 

@@ -35,9 +35,8 @@ impl CallsInFlight {
     }
 
     /// Handles deadlines: resends calls whose pause is over, fails calls that timed out and cancels
-    /// them at the server (S-LIFE-23), and forgets cancelled ones. Returns whether the server
-    /// should be checked.
-    pub(crate) fn expire(&mut self, now: Instant) -> bool {
+    /// them at the server (S-LIFE-23), and forgets cancelled ones.
+    pub(crate) fn expire(&mut self, now: Instant) {
         while let Some(number) = self.calls.pop_due(now) {
             if let Some(request) = self.admission.take(number) {
                 self.server.spec.of_all.counters.add(Counter::LateTurns);
@@ -58,7 +57,6 @@ impl CallsInFlight {
                 _ => self.time_out(number, now),
             }
         }
-        self.take_suspicion()
     }
 
     fn time_out(&mut self, number: u64, now: Instant) {

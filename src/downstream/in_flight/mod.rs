@@ -16,7 +16,7 @@
 //! - `endings`: calls that are cancelled, time out or lose the link
 //! - `abandoned`: cancelled calls that the server may still be working on
 //! - `unhandled_event`: events that belong to no call
-//! - `unowned_lines`: log lines that name no call
+//! - `unowned_messages`: requests and log lines that name no call
 //! - `client_tasks`, `client_task_events`: tasks that clients follow themselves
 //!
 //! It does not know sessions, the catalog or supervision: a call is a number, a caller and bytes.
@@ -37,7 +37,7 @@ mod server_link;
 mod session_refusals;
 mod task_request;
 mod unhandled_event;
-pub(crate) mod unowned_lines;
+pub(crate) mod unowned_messages;
 
 use std::sync::Arc;
 
@@ -51,7 +51,7 @@ use crate::downstream::list_changes::changed_kinds;
 use crate::downstream::resilience::admission::{
     Admission, AdmissionOutcome, CallPermit, QueueTurn,
 };
-use crate::downstream::server_request::{answer_frame, asks_client};
+use crate::downstream::server_request::{answer_frame, asks_client, gateway_answer};
 use crate::id::SessionId;
 use crate::protocol::{Envelope, Era, Method, Notification, Request, Revision};
 use crate::transport::{Link, LinkError, LinkEvent, SendError};
@@ -63,7 +63,7 @@ use endings::not_sent;
 use pending_questions::{LinkUsers, PendingQuestion};
 use server_link::ServerLink;
 use task_request::{id_of, related_id};
-use unowned_lines::{RecentClient, UnownedLine};
+use unowned_messages::{RecentClient, UnownedLine, UnownedMessage};
 
 pub(crate) use unhandled_event::UnhandledEvent;
 
@@ -429,9 +429,28 @@ impl CallsInFlight {
         }
     }
 
-    /// Sends a log line that names no call to the client that owns all calls in flight over the
-    /// connection; returns the line if these calls are not on this link.
-    pub(crate) fn take_line(&mut self, line: UnownedLine) -> Option<UnownedLine> {
+    /// Delivers a message that names no call to the only client that it can concern; returns the
+    /// message if the client's calls are not on this link.
+    pub(crate) fn take_unowned(&mut self, message: UnownedMessage) -> Option<UnownedMessage> {
+        match message {
+            UnownedMessage::Request(request) => self.ask_any(request).map(UnownedMessage::Request),
+            UnownedMessage::Line(line) => self.take_line(line).map(UnownedMessage::Line),
+        }
+    }
+
+    /// Handles a message that no link of the connection has a call for.
+    pub(crate) fn settle_unowned(&self, message: UnownedMessage) {
+        let spec = &self.server.spec;
+        match message {
+            UnownedMessage::Request(request) => {
+                let roots = &spec.settings().roots;
+                self.server.notify(gateway_answer(&request, roots));
+            }
+            UnownedMessage::Line(line) => line.settle(spec),
+        }
+    }
+
+    fn take_line(&mut self, line: UnownedLine) -> Option<UnownedLine> {
         let is_here = self.server.spec.load.has_only(self.calls.len());
         let number = self.calls.newest_of_sole_client().filter(|_| is_here);
         match number.and_then(|number| self.calls.get_mut(number)) {

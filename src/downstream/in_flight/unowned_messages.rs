@@ -1,4 +1,4 @@
-//! Log lines that name no call, such as lines on the general stream of an HTTP server, on which
+//! Messages that name no call, such as log lines on the general stream of an HTTP server, on which
 //! official SDKs send the lines of calls.
 
 use std::sync::Arc;
@@ -12,14 +12,20 @@ use crate::downstream::caller::Caller;
 use crate::downstream::connection::spec::ConnectionSpec;
 use crate::downstream::connection_key::{ConnectionKey, ConnectionOwner};
 use crate::downstream::server_event::{RoutedServerEvent, ServerEvent};
-use crate::protocol::Notification;
+use crate::protocol::{Notification, Request};
 use crate::telemetry::LogSource;
 
 /// How long after a call its client still receives such lines: the answer comes on another stream
 /// and can overtake them.
 const LATE_LINES: Duration = Duration::from_secs(1);
 
-/// A log line, passed along the links of a connection until one of them has the client's call.
+/// A message of the server that names no call, passed along the links of a connection until one of
+/// them has the client's calls.
+pub(crate) enum UnownedMessage {
+    Request(Request),
+    Line(UnownedLine),
+}
+
 pub(crate) struct UnownedLine {
     pub(crate) notification: Notification,
     recent: RecentClient,
