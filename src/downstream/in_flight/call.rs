@@ -6,19 +6,18 @@ use std::sync::Arc;
 use serde_json::json as value;
 use tokio::time::Instant;
 
-use crate::bridge::headers::PassedHeaders;
 use crate::bridge::result::strip_for_legacy;
 use crate::bridge::task::Task;
 use crate::downstream::call_request::{CallRequest, Deadline, Reply, TaskMode};
 use crate::downstream::caller::Caller;
 use crate::downstream::in_flight::input_round::{InputAnswers, InputRound};
-use crate::downstream::in_flight::rewrite;
+use crate::downstream::in_flight::rewrite::{self, RepeatableRequest};
 use crate::downstream::in_flight::server_link::ServerLink;
 use crate::downstream::pool::lease::Lease;
 use crate::downstream::resilience::admission::CallPermit;
 use crate::id::CallNumbers;
 use crate::protocol::{
-    Edit, Era, Failure, Method, Notification, Outcome, RawJson, Request, Response, Revision, json,
+    Era, Failure, Method, Notification, Outcome, RawJson, Request, Response, Revision, json,
 };
 use crate::transport::{OutgoingFrame, SendError, SessionRefusal};
 
@@ -70,19 +69,6 @@ pub(super) enum WireState {
     },
     /// Waits for the client to ask about its task.
     AwaitsClient,
-}
-
-/// A client's request, kept so that it can be sent again with additions.
-pub(super) struct RepeatableRequest {
-    pub(super) request: Request,
-    pub(super) edits: Vec<Edit>,
-    pub(super) headers: PassedHeaders,
-    /// Rounds of input so far.
-    pub(super) rounds: u32,
-    /// Ids of URL elicitations in all rounds.
-    pub(super) elicitation_ids: Vec<String>,
-    /// Whether the request's headers were refused once.
-    pub(super) headers_renewed: bool,
 }
 
 /// The task of a call, as the server last described it.

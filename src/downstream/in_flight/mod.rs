@@ -11,7 +11,7 @@
 //! - `server_link`: the link, and how its server has to be addressed
 //! - `rewrite`: converts the client's bytes for the server: id, name, `_meta`, headers
 //! - `pending_questions`: questions of the server that belong to a call
-//! - `responses`: the server's answers to callers
+//! - `responses`: the server's answers to callers, and the clients' answers to questions
 //! - `session_refusals`: calls whose session the server refused
 //! - `endings`: calls that are cancelled, time out or lose the link
 //! - `abandoned`: cancelled calls that the server may still be working on
@@ -51,16 +51,16 @@ use crate::downstream::list_changes::changed_kinds;
 use crate::downstream::resilience::admission::{
     Admission, AdmissionOutcome, CallPermit, QueueTurn,
 };
-use crate::downstream::server_request::{answer_frame, asks_client, gateway_answer};
+use crate::downstream::server_request::{asks_client, gateway_answer};
 use crate::id::SessionId;
-use crate::protocol::{Envelope, Era, Method, Notification, Request, Revision};
+use crate::protocol::{Envelope, Era, Method, Notification, Request};
 use crate::transport::{Link, LinkError, LinkEvent, SendError};
 
 use abandoned::AbandonedRequests;
 use call::{CallAnswer, InFlightCall, WireState};
 use call_table::CallTable;
 use endings::not_sent;
-use pending_questions::{LinkUsers, PendingQuestion};
+use pending_questions::LinkUsers;
 use server_link::ServerLink;
 use task_request::{id_of, related_id};
 use unowned_messages::{RecentClient, UnownedLine, UnownedMessage};
@@ -267,10 +267,7 @@ impl CallsInFlight {
                 None => self.sole_call(),
             },
             Method::Cancelled => {
-                let questions = &mut self.server.questions;
-                for number in questions.cancel(&mut self.calls, &notification) {
-                    self.extend(number, now);
-                }
+                self.on_question_cancelled(&notification, now);
                 return None;
             }
             Method::Other(_) => self.extension_call(wire_id),
@@ -343,8 +340,10 @@ impl CallsInFlight {
             });
         };
         let questions = &mut self.server.questions;
-        self.calls
-            .update(number, |call| questions.ask(call, request));
+        self.calls.update(number, |call| {
+            call.expires = call.deadline.latest;
+            questions.ask(call.number, call.task_mode, &mut call.reply, request);
+        });
         None
     }
 
@@ -374,42 +373,26 @@ impl CallsInFlight {
         (are_same && !self.server.spec.client_tasks.any(now)).then_some(session)
     }
 
-    /// Asks the client of the calls in flight, for a link that serves only one client. Returns the
-    /// request if no call is in flight.
+    /// Asks the client of the calls in flight, on a link that cannot attribute questions but serves
+    /// only one client. Returns the request if no call is in flight.
     pub(crate) fn ask_any(&mut self, request: Request) -> Option<Request> {
-        self.server.questions.ask_any(&mut self.calls, request)
+        let Some(newest) = self.calls.newest().map(|call| call.number) else {
+            return Some(request);
+        };
+        let calls = self.calls.numbers(|_| true);
+        for number in &calls {
+            self.calls
+                .update(*number, |call| call.expires = call.deadline.latest);
+        }
+        let call = self.calls.get_mut(newest)?;
+        let questions = &mut self.server.questions;
+        questions.ask_for_any(calls, &mut call.reply, request);
+        None
     }
 
     /// A question that no call waits for.
     pub(crate) fn question(&self, request: Request) -> Question {
         self.server.questions.unrelated(request)
-    }
-
-    /// Writes a client's answer to the server, and restarts the deadlines that were paused for it.
-    pub(crate) fn on_client_answer(
-        &mut self,
-        answered: ClientAnswer,
-        roots: &[String],
-        now: Instant,
-    ) {
-        let ClientAnswer { request, answer } = answered;
-        let (calls, task) = match self.server.questions.take(&request.id) {
-            Some(PendingQuestion::Input { call }) => {
-                return self.advance(call, |call, server| {
-                    call.on_input(&request.id, answer, roots, server, now)
-                });
-            }
-            Some(PendingQuestion::FromServer { calls, task }) => (calls, task),
-            None => (Vec::new(), None),
-        };
-        let task = task.or_else(|| related_id(&request));
-        let part = self.server.spec.last_part.load();
-        let to = part.as_ref().map_or(Revision::NEWEST, |part| part.revision);
-        let frame = answer_frame(&request, answer, roots, task.as_deref(), to);
-        self.server.notify(frame);
-        for number in calls {
-            self.extend(number, now);
-        }
     }
 
     /// Resends the calls that waited for the tools to be listed again.

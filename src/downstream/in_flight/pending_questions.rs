@@ -5,9 +5,7 @@ use std::collections::HashMap;
 use actix::Recipient;
 use serde::Deserialize;
 
-use crate::downstream::call_request::{CancelledQuestion, ClientAnswer, Question, Reply};
-use crate::downstream::in_flight::call::InFlightCall;
-use crate::downstream::in_flight::call_table::CallTable;
+use crate::downstream::call_request::{CancelledQuestion, ClientAnswer, Question, Reply, TaskMode};
 use crate::downstream::in_flight::task_request::detach_from_task;
 use crate::id::SessionId;
 use crate::protocol::{Notification, Request, RequestId};
@@ -60,39 +58,23 @@ impl PendingQuestions {
         Question::new(request, self.asker.clone())
     }
 
-    /// Asks the client of a call, whose deadline pauses until the answer.
-    pub(super) fn ask(&mut self, call: &mut InFlightCall, request: Request) {
-        call.expires = call.deadline.latest;
+    /// Asks the client of a call.
+    pub(super) fn ask(&mut self, call: u64, tasks: TaskMode, reply: &mut Reply, request: Request) {
         let id = request.id.clone();
-        let (request, task) = detach_from_task(request, call.task_mode);
-        call.reply.ask(Question::new(request, self.asker.clone()));
-        let calls = vec![call.number];
+        let (request, task) = detach_from_task(request, tasks);
+        reply.ask(Question::new(request, self.asker.clone()));
+        let calls = vec![call];
         let pending = PendingQuestion::FromServer { calls, task };
         self.by_id.insert(id, pending);
     }
 
-    /// Asks the client of the calls in flight, on a link that cannot attribute questions but serves
-    /// only one client, because any of its calls may wait for the answer. Returns the request if no
-    /// call is in flight.
-    pub(super) fn ask_any(&mut self, calls: &mut CallTable, request: Request) -> Option<Request> {
-        let Some(newest) = calls.newest().map(|call| call.number) else {
-            return Some(request);
-        };
-        let id = request.id.clone();
-        if let Some(newest) = calls.get_mut(newest) {
-            let question = Question::unattributed(request, self.asker.clone());
-            newest.reply.ask(question);
-        }
-        let waiting = calls.numbers(|_| true);
-        for number in &waiting {
-            calls.update(*number, |call| call.expires = call.deadline.latest);
-        }
-        let pending = PendingQuestion::FromServer {
-            calls: waiting,
-            task: None,
-        };
-        self.by_id.insert(id, pending);
-        None
+    /// Asks the client of several calls over one of them, because any of them may wait for the
+    /// answer.
+    pub(super) fn ask_for_any(&mut self, calls: Vec<u64>, reply: &mut Reply, request: Request) {
+        let task = None;
+        let pending = PendingQuestion::FromServer { calls, task };
+        self.by_id.insert(request.id.clone(), pending);
+        reply.ask(Question::unattributed(request, self.asker.clone()));
     }
 
     /// Asks the client for input that a call's next request needs.
@@ -114,38 +96,26 @@ impl PendingQuestions {
         })
     }
 
-    /// Handles the server's cancellation of its own request: notifies the client, so that it stops
-    /// asking its user. Returns the calls that waited for the answer; an unknown request concerns
-    /// none.
+    /// Takes a question that the server cancelled, with the calls that waited for the answer; `None`
+    /// if it is unknown.
     pub(super) fn cancel(
         &mut self,
-        calls: &mut CallTable,
         notification: &Notification,
-    ) -> Vec<u64> {
+    ) -> Option<(CancelledQuestion, Vec<u64>)> {
         #[derive(Deserialize)]
         struct CancelledParams {
             reason: Option<String>,
         }
-        let id = notification.member(notification.params.request_id.as_ref());
-        let Some(id) = id.and_then(|raw| RequestId::try_new(raw).ok()) else {
-            return Vec::new();
-        };
-        let waiting = match self.by_id.get_mut(&id) {
-            Some(PendingQuestion::FromServer { calls, .. }) => std::mem::take(calls),
-            Some(PendingQuestion::Input { .. }) | None => return Vec::new(),
+        let id = notification.member(notification.params.request_id.as_ref())?;
+        let id = RequestId::try_new(id).ok()?;
+        let calls = match self.by_id.get_mut(&id)? {
+            PendingQuestion::FromServer { calls, .. } => std::mem::take(calls),
+            PendingQuestion::Input { .. } => return None,
         };
         self.by_id.remove(&id);
         let params: Option<CancelledParams> = notification.params_as().ok();
         let reason = params.and_then(|params| params.reason);
-        for number in &waiting {
-            if let Some(call) = calls.get_mut(*number) {
-                call.reply.cancel_question(CancelledQuestion {
-                    id: id.clone(),
-                    reason: reason.clone(),
-                });
-            }
-        }
-        waiting
+        Some((CancelledQuestion { id, reason }, calls))
     }
 
     pub(super) fn clear(&mut self) {

@@ -4,10 +4,10 @@ use tokio::time::Instant;
 
 use crate::bridge::result::InputRequired;
 use crate::downstream::call_request::lost;
-use crate::downstream::in_flight::call::{CallAnswer, InFlightCall, RepeatableRequest, WireState};
+use crate::downstream::in_flight::call::{CallAnswer, InFlightCall, WireState};
 use crate::downstream::in_flight::endings::not_sent;
 use crate::downstream::in_flight::input_round::{self, InputRound, ROUNDS_MAX, Stop};
-use crate::downstream::in_flight::rewrite;
+use crate::downstream::in_flight::rewrite::{self, RepeatableRequest};
 use crate::downstream::in_flight::server_link::ServerLink;
 use crate::id::ServerName;
 use crate::protocol::{ErrorKind, Failure, RequestId, Response};

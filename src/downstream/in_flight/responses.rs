@@ -1,15 +1,18 @@
-//! Delivers the server's answers to callers.
+//! Delivers the server's answers to callers, and the clients' answers to the server's questions.
 
 use tokio::time::Instant;
 
 use crate::bridge::result::{InputRequired, ResultKind};
 use crate::bridge::task::Task;
-use crate::downstream::call_request::TaskMode;
+use crate::downstream::call_request::{ClientAnswer, TaskMode};
 use crate::downstream::connection::handshake::error_text;
 use crate::downstream::era::modern;
 use crate::downstream::in_flight::call::CallAnswer;
+use crate::downstream::in_flight::pending_questions::PendingQuestion;
+use crate::downstream::in_flight::task_request::related_id;
 use crate::downstream::in_flight::{CallsInFlight, UnhandledEvent};
-use crate::protocol::{Era, Outcome, RequestId, Response, code};
+use crate::downstream::server_request::answer_frame;
+use crate::protocol::{Era, Notification, Outcome, RequestId, Response, Revision, code};
 
 impl CallsInFlight {
     pub(super) fn on_response(
@@ -46,6 +49,47 @@ impl CallsInFlight {
             call.reply.answer(Ok(response));
         }
         None
+    }
+
+    /// Writes a client's answer to the server, and restarts the deadlines that were paused for it.
+    pub(crate) fn on_client_answer(
+        &mut self,
+        answered: ClientAnswer,
+        roots: &[String],
+        now: Instant,
+    ) {
+        let ClientAnswer { request, answer } = answered;
+        let (calls, task) = match self.server.questions.take(&request.id) {
+            Some(PendingQuestion::Input { call }) => {
+                return self.advance(call, |call, server| {
+                    call.on_input(&request.id, answer, roots, server, now)
+                });
+            }
+            Some(PendingQuestion::FromServer { calls, task }) => (calls, task),
+            None => (Vec::new(), None),
+        };
+        let task = task.or_else(|| related_id(&request));
+        let part = self.server.spec.last_part.load();
+        let to = part.as_ref().map_or(Revision::NEWEST, |part| part.revision);
+        let frame = answer_frame(&request, answer, roots, task.as_deref(), to);
+        self.server.notify(frame);
+        for number in calls {
+            self.extend(number, now);
+        }
+    }
+
+    /// Notifies the client of a question that the server cancelled, so that it stops asking its
+    /// user.
+    pub(super) fn on_question_cancelled(&mut self, notification: &Notification, now: Instant) {
+        let Some((cancelled, calls)) = self.server.questions.cancel(notification) else {
+            return;
+        };
+        for number in calls {
+            if let Some(call) = self.calls.get_mut(number) {
+                call.reply.cancel_question(cancelled.clone());
+            }
+            self.extend(number, now);
+        }
     }
 
     fn on_modern_response(

@@ -1,21 +1,52 @@
 //! A link to a server, and how the server has to be addressed over it.
 
-use actix::Recipient;
+use std::cell::RefCell;
+use std::rc::Rc;
 use std::sync::Arc;
 
+use actix::Recipient;
 use bytes::Bytes;
 
+use crate::bridge::meta::MetaDeclaration;
+use crate::bridge::projection::client_capabilities;
 use crate::bridge::task::{self, Task};
 use crate::catalog::ServerPart;
 use crate::downstream::call_request::ClientAnswer;
+use crate::downstream::caller::Caller;
 use crate::downstream::connection::spec::ConnectionSpec;
+use crate::downstream::era::modern;
 use crate::downstream::in_flight::pending_questions::PendingQuestions;
-use crate::downstream::in_flight::rewrite::DeclarationCache;
 use crate::downstream::in_flight::task_request::{TaskRequest, is_created};
 use crate::downstream::notification_budget::NotificationBudget;
 use crate::id::ServerName;
-use crate::protocol::{ErrorKind, Failure, Outcome, Response};
+use crate::protocol::{DeclaredCapabilities, Era, ErrorKind, Failure, Outcome, Response};
 use crate::transport::{Link, OutgoingFrame};
+
+/// The last declaration, cached because most clients of a connection declare the same.
+#[derive(Default)]
+pub(super) struct DeclarationCache(
+    RefCell<Option<(Era, DeclaredCapabilities, Rc<MetaDeclaration>)>>,
+);
+
+impl DeclarationCache {
+    /// Declares to a sessionless server exactly what the client declared.
+    pub(super) fn of(&self, caller: &Caller) -> Rc<MetaDeclaration> {
+        let (era, profile) = (caller.revision.era(), &caller.profile);
+        let mut last = self.0.borrow_mut();
+        if let Some((of_era, of_profile, declaration)) = &*last
+            && (of_era, of_profile) == (&era, profile)
+        {
+            return declaration.clone();
+        }
+        let declare = |declared| MetaDeclaration::new(modern::REVISION, declared);
+        let declaration = Rc::new(match era {
+            Era::Modern => declare(profile.as_map()),
+            Era::Legacy => declare(&client_capabilities(profile.as_map(), modern::REVISION)),
+        });
+        *last = Some((era, profile.clone(), declaration.clone()));
+        declaration
+    }
+}
 
 pub(super) struct ServerLink {
     pub(super) spec: Arc<ConnectionSpec>,
