@@ -159,6 +159,7 @@ pub struct Question {
 }
 
 /// A question that its server cancelled.
+#[derive(Clone)]
 pub struct CancelledQuestion {
     /// The question's id at the server.
     pub(crate) id: RequestId,

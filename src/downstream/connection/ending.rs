@@ -2,27 +2,24 @@
 
 use std::sync::Arc;
 
-use actix::fut::wrap_future;
-use actix::{ActorContext as _, ActorFutureExt as _, AsyncContext as _, Context, Handler};
-
-use crate::downstream::connection::Connection;
+use crate::downstream::connection::control::Control;
 use crate::downstream::connection::crash_report::ConnectionLife;
 use crate::downstream::connection::state::ConnectionState;
 use crate::downstream::server_event::ServerEvent;
-use crate::downstream::worker_channel::WorkerChannelCommand;
-use crate::supervision::{ExitReason, Shutdown};
+use crate::downstream::worker_channel::{WorkerChannelCommand, WorkerChannelHandle};
+use crate::supervision::ExitReason;
 use crate::telemetry::{Counter, Reason};
-use crate::transport::LinkEnd;
+use crate::transport::{Link, LinkEnd};
 
-impl Connection {
+impl Control {
     /// Ends this incarnation with an error; the supervisor starts the next one.
-    pub(super) fn fail(&mut self, reason: impl Into<Reason>, ctx: &mut Context<Self>) {
-        self.closed(reason.into().into(), ctx);
+    pub(super) fn fail(&mut self, reason: impl Into<Reason>) {
+        self.closed(reason.into().into());
     }
 
     /// Ends this incarnation because its link closed. Callers get the reason at once, without the
     /// server's own text.
-    pub(super) fn closed(&mut self, ending: LinkEnd, ctx: &mut Context<Self>) {
+    pub(super) fn closed(&mut self, ending: LinkEnd) {
         let ending = self.spec.shown(ending);
         if ending.limit.is_some() {
             let why = ExitReason::LimitReached(Arc::new(ending.reason.clone()));
@@ -36,17 +33,38 @@ impl Connection {
         self.spec.of_all.counters.add(Counter::ServersLost);
         self.send_event(ServerEvent::Away);
         self.birth.exit().fail(ending.reason);
-        ctx.stop();
+        self.has_ended = true;
     }
 
-    pub(super) fn end_calls(&mut self, reason: &str) {
+    fn end_calls(&mut self, reason: &str) {
         if let Some(calls) = self.state.calls_mut() {
             calls.fail_all(reason);
         }
-        for worker_channel in self.state.worker_channels() {
-            let end = WorkerChannelCommand::End(reason.to_owned());
-            worker_channel.address.do_send(end);
+        self.tell_worker_channels(|| WorkerChannelCommand::End(reason.to_owned()));
+    }
+
+    /// Counts the end of the connection while its state is still known.
+    fn count_end(&mut self, ending: Option<&LinkEnd>) {
+        (self.measurement).count_end(&self.spec, &self.state, ending);
+    }
+
+    /// Ends this incarnation because it shall end. Returns the link that has to be closed, if any.
+    pub(super) fn close(&mut self) -> Option<(Box<dyn Link>, Vec<WorkerChannelHandle>)> {
+        self.end_calls("the gateway closed the connection");
+        self.count_end(None);
+        let (calls, worker_channels) = match self.state.end() {
+            ConnectionState::Handshaking { calls, .. } => (*calls, Vec::new()),
+            ConnectionState::Ready(open) | ConnectionState::Renewing(open) => {
+                (open.calls, open.worker_channels)
+            }
+            ConnectionState::Opening | ConnectionState::Ending => return None,
+        };
+        if self.spec.own_session.is_left_open() {
+            // The session stays open at the server: another link will resume it.
+            return None;
         }
+        self.spec.own_session.lost();
+        Some((calls.into_link(), worker_channels))
     }
 
     fn report(&self, ending: &LinkEnd) {
@@ -63,38 +81,9 @@ impl Connection {
     }
 }
 
-impl Handler<Shutdown> for Connection {
-    type Result = ();
-
-    fn handle(&mut self, _: Shutdown, ctx: &mut Self::Context) {
-        self.end_calls("the gateway closed the connection");
-        self.count_end(None);
-        // Worker channels stay until the link is closed, because they still have to answer their
-        // calls.
-        let (calls, worker_channels) = match self.state.end() {
-            ConnectionState::Handshaking { calls, .. } => (*calls, Vec::new()),
-            ConnectionState::Ready(open) | ConnectionState::Renewing(open) => {
-                (open.calls, open.worker_channels)
-            }
-            ConnectionState::Opening | ConnectionState::Ending => return ctx.stop(),
-        };
-        if self.spec.own_session.is_left_open() {
-            // The session stays open at the server: another link will resume it.
-            return ctx.stop();
-        }
-        self.spec.own_session.lost();
-        let grace = self.spec.settings().supervision.shutdown_timeout / 3;
-        let closing = wrap_future::<_, Self>(calls.into_link().close(grace));
-        ctx.spawn(closing.map(move |(), _, ctx| {
-            drop(worker_channels);
-            ctx.stop();
-        }));
-    }
-}
-
 /// A connection that is dropped before it reached its ending state either panicked or was ended by
 /// its supervisor.
-impl Drop for Connection {
+impl Drop for Control {
     fn drop(&mut self) {
         self.spec.progress.set(None);
         let changes = &self.spec.of_all.list_changes;

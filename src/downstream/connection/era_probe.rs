@@ -152,7 +152,7 @@ impl EraProbe {
     }
 
     pub(super) fn on_sent(&mut self, era: Era, now: Instant) {
-        *self.question(era) = ProbeState::Sent;
+        *self.probe(era) = ProbeState::Sent;
         self.last_step = now;
     }
 
@@ -218,7 +218,7 @@ impl EraProbe {
     }
 
     fn on_refused(&mut self, era: Era, reason: Reason) -> Step {
-        *self.question(era) = ProbeState::Refused(reason);
+        *self.probe(era) = ProbeState::Refused(reason);
         let may_ask_other = !matches!(self.known, KnownEra::Configured(_));
         match (&mut self.discover, &mut self.initialize) {
             (ProbeState::Kept(found), _) => Step::Accept(Negotiated::clone(found)),
@@ -235,7 +235,7 @@ impl EraProbe {
         }
     }
 
-    fn question(&mut self, era: Era) -> &mut ProbeState {
+    fn probe(&mut self, era: Era) -> &mut ProbeState {
         match era {
             Era::Modern => &mut self.discover,
             Era::Legacy => &mut self.initialize,

@@ -3,16 +3,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use actix::{AsyncContext, Context, SpawnHandle};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use crate::bridge::headers::{self, ParamHeaders};
 use crate::catalog::{IngestLimits, ItemKind, ListCaching, ServerPart};
-use crate::downstream::connection::Connection;
+use crate::downstream::connection::control::{Control, Due};
 use crate::downstream::connection::handshake::{Negotiated, error_text};
 use crate::downstream::connection::list_fetch::{ListEnd, ListFetch, Page};
 use crate::downstream::connection::own_requests::OwnRequest;
+use crate::downstream::connection::spec::ConnectionSpec;
 use crate::downstream::era::modern;
 use crate::downstream::server_event::{ListTimes, ServerEvent};
 use crate::downstream::worker_channel::WorkerChannelCommand;
@@ -33,35 +33,19 @@ fn retry_in(failures: usize) -> Duration {
     RETRY.delay(u32::try_from(failures).unwrap_or(u32::MAX))
 }
 
-/// Which lists have to be fetched again, and when.
-#[derive(Default)]
-pub(super) struct ListState {
+/// The lists of a connection's server: which have to be fetched again, and when.
+pub(super) struct ServerLists {
+    pub(super) part: ServerPart,
     /// Kinds whose list changed since it was fetched.
     stale: Vec<ItemKind>,
-    /// Pending timer that collects change notifications before the stale lists are fetched.
-    debounce: Option<SpawnHandle>,
     /// Kinds whose list failed: one entry per failure in a row.
     failed: Vec<ItemKind>,
     /// Whether the server refused `tools/list` without having declared tools; it is requested only
     /// once.
     tools_refused: bool,
-    /// Timers of the lists with a time to live.
-    expiries: [Option<SpawnHandle>; 4],
     read_at: ListTimes,
     /// When a client's request last triggered a fetch of each list.
     reread_at: ListTimes,
-}
-
-impl ListState {
-    /// Whether any list was fetched over this connection.
-    pub(super) fn was_any_read(&self) -> bool {
-        self.read_at.iter().any(Option::is_some)
-    }
-
-    /// Whether this list was fetched over this connection.
-    pub(super) fn was_read(&self, kind: ItemKind) -> bool {
-        self.read_at[kind.index()].is_some()
-    }
 }
 
 /// How long a list counts as fresh, so that a client's request does not trigger a fetch.
@@ -70,110 +54,122 @@ pub(crate) fn holds_for(part: &ServerPart, kind: ItemKind) -> Duration {
     Duration::from_millis(said).max(REREAD_EVERY)
 }
 
-impl Connection {
+impl ServerLists {
+    /// Starts with the items that an earlier incarnation listed.
+    pub(super) fn new(spec: &ConnectionSpec) -> Self {
+        let known = spec.last_part.load_full();
+        let new = || ServerPart::new(spec.server().clone());
+        Self {
+            part: known.map_or_else(new, |part| ServerPart::clone(&part)),
+            stale: Vec::new(),
+            failed: Vec::new(),
+            tools_refused: false,
+            read_at: ListTimes::default(),
+            reread_at: ListTimes::default(),
+        }
+    }
+
+    /// A kind whose list was fetched over this connection.
+    pub(super) fn read_kind(&self) -> Option<ItemKind> {
+        ItemKind::ALL.into_iter().find(|kind| self.was_read(*kind))
+    }
+
+    fn was_read(&self, kind: ItemKind) -> bool {
+        self.read_at[kind.index()].is_some()
+    }
+
     /// Schedules a refresh of lists that the server reported as changed. Notifications within a
     /// short time lead to one refresh.
-    pub(super) fn list_changed(&mut self, kinds: &[ItemKind], ctx: &mut Context<Self>) {
+    pub(super) fn changed(&mut self, kinds: &[ItemKind], control: &mut Control) {
         for kind in kinds {
-            if !self.lists.stale.contains(kind) {
-                self.lists.stale.push(*kind);
+            if !self.stale.contains(kind) {
+                self.stale.push(*kind);
             }
         }
-        if self.lists.debounce.is_none() {
-            let wait = self.spec.settings().limits.refresh_debounce;
-            self.lists.debounce = Some(ctx.run_later(wait, |connection, ctx| {
-                connection.lists.debounce = None;
-                connection.refresh_stale(ctx);
-            }));
-        }
+        let wait = control.spec.settings().limits.refresh_debounce;
+        control.set_once(Due::RefreshStale, Instant::now() + wait);
     }
 
     /// Fetches a stale list again because a client requested it, unless the list is still fresh or
     /// a client triggered a fetch a moment ago.
-    pub(super) fn reread(&mut self, kind: ItemKind, ctx: &mut Context<Self>) {
+    pub(super) fn reread(&mut self, kind: ItemKind, control: &mut Control) {
         let now = Instant::now();
         let is_recent = |at: Option<Instant>, within: Duration| {
             at.is_some_and(|at| now.saturating_duration_since(at) < within)
         };
-        let lists = &mut self.lists;
-        if is_recent(lists.read_at[kind.index()], holds_for(&self.part, kind))
-            || is_recent(lists.reread_at[kind.index()], REREAD_EVERY)
+        if is_recent(self.read_at[kind.index()], holds_for(&self.part, kind))
+            || is_recent(self.reread_at[kind.index()], REREAD_EVERY)
         {
             return;
         }
-        lists.reread_at[kind.index()] = Some(now);
-        self.refresh(&[kind], ctx);
+        self.reread_at[kind.index()] = Some(now);
+        self.refresh(&[kind], control);
     }
 
-    fn refresh_stale(&mut self, ctx: &mut Context<Self>) {
+    pub(super) fn refresh_stale(&mut self, control: &mut Control) {
         // A fetch in progress might have missed the change; the refresh starts when it is done.
-        if !self.own.has_page() {
-            let stale = std::mem::take(&mut self.lists.stale);
-            self.refresh(&stale, ctx);
+        if !control.own.has_page() {
+            let stale = std::mem::take(&mut self.stale);
+            self.refresh(&stale, control);
         }
     }
 
     /// Fetches all lists, except for a session whose client sees the shared lists.
-    pub(super) fn refresh_all(&mut self, ctx: &mut Context<Self>) {
-        if !self.is_own_session || self.lists.was_any_read() {
-            self.refresh(&ItemKind::ALL, ctx);
+    pub(super) fn refresh_all(&mut self, control: &mut Control) {
+        if !control.is_own_session || self.read_kind().is_some() {
+            self.refresh(&ItemKind::ALL, control);
         }
     }
 
     /// Fetches lists; a list whose capability the server does not declare stays empty.
-    pub(super) fn refresh(&mut self, kinds: &[ItemKind], ctx: &mut Context<Self>) {
+    pub(super) fn refresh(&mut self, kinds: &[ItemKind], control: &mut Control) {
         // Until a session of its own is first read, it has a copy of the shared lists, which change
         // independently, so all kinds are fetched.
-        let kinds = match self.is_own_session && !self.lists.was_any_read() {
+        let kinds = match control.is_own_session && self.read_kind().is_none() {
             true => &ItemKind::ALL,
             false => kinds,
         };
         // A handshake in progress ends with a refresh of all lists.
-        let negotiated = self.state.negotiated();
-        let Some(negotiated) = negotiated.filter(|_| self.state.is_ready()) else {
+        let negotiated = control.state.negotiated();
+        let Some(negotiated) = negotiated.filter(|_| control.state.is_ready()) else {
             return;
         };
-        if self.own.has_page() {
-            self.lists.stale.extend(kinds);
+        if control.own.has_page() {
+            self.stale.extend(kinds);
             return;
         }
         let offered: Vec<ItemKind> = kinds
             .iter()
             .copied()
             .filter(|kind| negotiated.may_list(*kind))
-            .filter(|kind| negotiated.has(kind.capability()) || !self.lists.tools_refused)
+            .filter(|kind| negotiated.has(kind.capability()) || !self.tools_refused)
             .collect();
         for kind in &offered {
-            if !self.lists.was_read(*kind) {
-                self.spec.session.expect_list(*kind);
+            if !self.was_read(*kind) {
+                control.spec.session.expect_list(*kind);
             }
-            self.fetch_page(ListFetch::new(*kind), &json!({}), ctx);
+            self.fetch_page(ListFetch::new(*kind), &json!({}), control);
         }
         if offered.is_empty() {
-            self.publish();
+            self.publish(control);
         }
     }
 
-    fn fetch_page(&mut self, fetch: ListFetch, params: &Value, ctx: &mut Context<Self>) {
+    fn fetch_page(&mut self, fetch: ListFetch, params: &Value, control: &mut Control) {
         let method = fetch.kind.method();
-        self.ask_server(&method, params, OwnRequest::Page(fetch), ctx);
+        control.ask_server(&method, params, OwnRequest::Page(fetch));
     }
 
-    pub(super) fn on_page(
-        &mut self,
-        fetch: ListFetch,
-        response: &Response,
-        ctx: &mut Context<Self>,
-    ) {
+    pub(super) fn on_page(&mut self, fetch: ListFetch, response: &Response, control: &mut Control) {
         let (kind, begun) = (fetch.kind, fetch.begun);
-        let settings = self.spec.settings();
+        let settings = control.spec.settings();
         let limits = &settings.limits;
         let page = match &response.outcome {
             Outcome::Result(result) => {
                 fetch.on_page(result, limits.list_items_max, limits.list_pages_max)
             }
-            Outcome::Error(error) if fetch.is_first() && self.is_guess(kind) => {
-                self.undeclared_refused(&error_text(error));
+            Outcome::Error(error) if fetch.is_first() && self.is_guess(kind, control) => {
+                self.undeclared_refused(&error_text(error), control);
                 Ok(Page::EMPTY)
             }
             // The server declares the capability but has no such list, which is harmless.
@@ -186,7 +182,7 @@ impl Connection {
             Outcome::Error(error) => Err(error_text(error)),
         };
         match page {
-            Ok(Page::Next(fetch, params)) => self.fetch_page(fetch, &params, ctx),
+            Ok(Page::Next(fetch, params)) => self.fetch_page(fetch, &params, control),
             Ok(Page::Done {
                 mut pages,
                 end,
@@ -196,58 +192,59 @@ impl Connection {
                     items: limits.list_items_max,
                     ..Default::default()
                 };
-                self.lists.failed.retain(|failed| *failed != kind);
-                self.spec.session.set_listed(kind, Ok(()));
+                self.failed.retain(|failed| *failed != kind);
+                control.spec.session.set_listed(kind, Ok(()));
                 for page in &mut pages {
-                    page.items = self.usable(kind, std::mem::take(&mut page.items));
+                    page.items = Self::usable(kind, std::mem::take(&mut page.items), control);
                 }
                 self.part = self.part.clone().with_pages(kind, &pages, &ingest);
-                self.note_end(kind, end, pages.iter().map(|page| page.items.len()).sum());
-                self.assume_tools();
+                let kept = pages.iter().map(|page| page.items.len()).sum();
+                self.note_end(kind, end, kept, control);
+                self.assume_tools(control);
                 self.part.set_caching(kind, caching);
-                self.lists.read_at[kind.index()] = Some(begun);
-                self.expires(kind, caching, ctx);
-                self.fetched(ctx);
+                self.read_at[kind.index()] = Some(begun);
+                Self::expires(kind, caching, control);
+                self.fetched(control);
             }
-            Err(reason) => self.list_failed(kind, &reason, ctx),
+            Err(reason) => self.list_failed(kind, &reason, control),
         }
     }
 
     /// Records why a list can be incomplete.
-    fn note_end(&mut self, kind: ItemKind, end: ListEnd, kept: usize) {
+    fn note_end(&mut self, kind: ItemKind, end: ListEnd, kept: usize, control: &Control) {
         if end != ListEnd::Whole {
-            let (server, list) = (self.spec.server().as_str(), kind.member());
+            let (server, list) = (control.spec.server().as_str(), kind.member());
             log::warn!(server, list, kept; "{end}");
             self.part.add_note(kind, end.to_string());
         }
-        if self.lists.tools_refused && kind == ItemKind::Tools {
+        if self.tools_refused && kind == ItemKind::Tools {
             let note = "the server does not declare `tools` and refused `tools/list`";
             self.part.add_note(kind, note.to_owned());
         }
     }
 
     /// Whether the server does not declare a list of this kind.
-    fn is_undeclared(&self, kind: ItemKind) -> bool {
-        let negotiated = self.state.negotiated();
+    fn is_undeclared(kind: ItemKind, control: &Control) -> bool {
+        let negotiated = control.state.negotiated();
         negotiated.is_some_and(|it| !it.has(kind.capability()))
     }
 
     /// Whether the server does not declare a list of this kind and has never returned one.
-    fn is_guess(&self, kind: ItemKind) -> bool {
-        self.is_undeclared(kind) && self.part.items(kind).is_empty()
+    fn is_guess(&self, kind: ItemKind, control: &Control) -> bool {
+        Self::is_undeclared(kind, control) && self.part.items(kind).is_empty()
     }
 
-    fn undeclared_refused(&mut self, why: &str) {
-        let reason = self.spec.masked(why);
-        let server = self.spec.server().as_str();
+    fn undeclared_refused(&mut self, why: &str, control: &Control) {
+        let reason = control.spec.masked(why);
+        let server = control.spec.server().as_str();
         log::info!(server, reason:%; "server does not declare `tools` and refused `tools/list`");
-        self.lists.tools_refused = true;
+        self.tools_refused = true;
     }
 
     /// Treats tools as declared once the server has returned some.
-    pub(super) fn assume_tools(&mut self) {
+    pub(super) fn assume_tools(&mut self, control: &Control) {
         let kind = ItemKind::Tools;
-        if self.is_undeclared(kind) && !self.part.items(kind).is_empty() {
+        if Self::is_undeclared(kind, control) && !self.part.items(kind).is_empty() {
             let name = kind.capability().to_owned();
             self.part
                 .capabilities
@@ -259,18 +256,18 @@ impl Connection {
     /// Handles tools with invalid header annotations, which HTTP clients would have to drop
     /// (C-HTTP-08): if the server reads the headers, the tool is dropped; otherwise only its
     /// annotations are removed (B-HDR-01).
-    fn usable(&self, kind: ItemKind, items: Vec<RawJson>) -> Vec<RawJson> {
+    fn usable(kind: ItemKind, items: Vec<RawJson>, control: &Control) -> Vec<RawJson> {
         if kind != ItemKind::Tools {
             return items;
         }
         let has_headers =
-            self.is_modern() && self.spec.of_server.connector.knows_call_of_requests();
+            control.is_modern() && control.spec.of_server.connector.knows_call_of_requests();
         let usable = |tool: RawJson| match ParamHeaders::of_tool(&tool) {
             Ok(_) => Some(tool),
             Err(_) if !has_headers => Some(headers::strip_annotations(&tool).unwrap_or(tool)),
             Err(error) => {
                 log::warn!(
-                    server = self.spec.server().as_str(), error:%;
+                    server = control.spec.server().as_str(), error:%;
                     "tool dropped: HTTP clients could not call it"
                 );
                 None
@@ -281,78 +278,72 @@ impl Connection {
 
     /// Fetches a list again when its time to live has passed, if that is before the next full
     /// refresh (C-CACHE-03), but not often enough to amount to polling (C-CACHE-05).
-    fn expires(&mut self, kind: ItemKind, caching: Option<ListCaching>, ctx: &mut Context<Self>) {
-        let [tools, prompts, resources, templates] = &mut self.lists.expiries;
-        let expiry = match kind {
-            ItemKind::Tools => tools,
-            ItemKind::Prompts => prompts,
-            ItemKind::Resources => resources,
-            ItemKind::ResourceTemplates => templates,
-        };
-        if let Some(before) = expiry.take() {
-            ctx.cancel_future(before);
-        }
+    fn expires(kind: ItemKind, caching: Option<ListCaching>, control: &mut Control) {
         let ttl = Duration::from_millis(caching.map_or(0, |caching| caching.ttl_ms));
         let wait = ttl.max(TTL_MIN);
-        if !ttl.is_zero() && wait < self.spec.settings().limits.refresh_every {
-            *expiry = Some(ctx.run_later(wait, move |connection, ctx| {
-                connection.refresh(&[kind], ctx);
-            }));
+        if !ttl.is_zero() && wait < control.spec.settings().limits.refresh_every {
+            control.due.set(Due::Expire(kind), Instant::now() + wait);
+        } else {
+            control.due.remove(&Due::Expire(kind));
         }
     }
 
-    pub(super) fn page_failed(&mut self, fetch: &ListFetch, reason: &str, ctx: &mut Context<Self>) {
-        if fetch.is_first() && self.is_guess(fetch.kind) {
-            self.undeclared_refused(reason);
-            self.note_end(fetch.kind, ListEnd::Whole, 0);
-            return self.fetched(ctx);
+    pub(super) fn page_failed(&mut self, fetch: &ListFetch, reason: &str, control: &mut Control) {
+        if fetch.is_first() && self.is_guess(fetch.kind, control) {
+            self.undeclared_refused(reason, control);
+            self.note_end(fetch.kind, ListEnd::Whole, 0, control);
+            return self.fetched(control);
         }
-        self.list_failed(fetch.kind, reason, ctx);
+        self.list_failed(fetch.kind, reason, control);
     }
 
     /// Keeps the known items, because a stale list is better than none, and schedules another
     /// fetch.
-    fn list_failed(&mut self, kind: ItemKind, reason: &str, ctx: &mut Context<Self>) {
-        let reason = self.spec.masked(reason);
-        if !self.lists.was_read(kind) {
+    fn list_failed(&mut self, kind: ItemKind, reason: &str, control: &mut Control) {
+        let reason = control.spec.masked(reason);
+        if !self.was_read(kind) {
             // The server's own text is only logged, because clients can read this status.
             let why = format!("`{}` failed; see the log for the reason", kind.method());
-            self.spec.session.set_listed(kind, Err(why));
+            control.spec.session.set_listed(kind, Err(why));
         }
         log::warn!(
-            server = self.spec.server().as_str(), list = kind.member(), reason:%;
+            server = control.spec.server().as_str(), list = kind.member(), reason:%;
             "list could not be fetched; keeping the last known one"
         );
-        self.fetch_again(kind, ctx);
-        self.fetched(ctx);
+        self.fetch_again(kind, control);
+        self.fetched(control);
     }
 
     /// Fetches a failed list again with growing delays, until the next full refresh would come
     /// sooner.
-    fn fetch_again(&mut self, kind: ItemKind, ctx: &mut Context<Self>) {
-        let in_row = self.lists.failed.iter().filter(|failed| **failed == kind);
+    fn fetch_again(&mut self, kind: ItemKind, control: &mut Control) {
+        let in_row = self.failed.iter().filter(|failed| **failed == kind);
         let wait = retry_in(in_row.count());
-        if wait < self.spec.settings().limits.refresh_every {
-            self.lists.failed.push(kind);
-            ctx.run_later(wait, move |connection, ctx| {
-                connection.list_changed(&[kind], ctx);
-            });
+        if wait < control.spec.settings().limits.refresh_every {
+            self.failed.push(kind);
+            control.set_once(Due::RetryList(kind), Instant::now() + wait);
         }
     }
 
-    fn fetched(&mut self, ctx: &mut Context<Self>) {
-        if self.own.has_page() {
+    fn fetched(&mut self, control: &mut Control) {
+        if control.own.has_page() {
             return;
         }
-        self.publish();
-        if self.lists.debounce.is_none() && !self.lists.stale.is_empty() {
-            self.refresh_stale(ctx);
+        self.publish(control);
+        if control.due.get(&Due::RefreshStale).is_none() && !self.stale.is_empty() {
+            self.refresh_stale(control);
         }
     }
 
-    /// Removes the items of capabilities that the server no longer declares after a handshake.
-    pub(super) fn drop_undeclared_lists(&mut self, negotiated: &Negotiated) {
-        self.lists.tools_refused = false;
+    /// Takes over what a handshake revealed, and removes the items of capabilities that the server no
+    /// longer declares.
+    pub(super) fn on_negotiated(&mut self, negotiated: &Negotiated) {
+        let part = &mut self.part;
+        part.capabilities = negotiated.capabilities.clone();
+        part.info = negotiated.server_info.clone();
+        part.revision = negotiated.revision;
+        part.instructions = negotiated.instructions.clone();
+        self.tools_refused = false;
         for kind in ItemKind::ALL {
             if !negotiated.may_list(kind) && !self.part.items(kind).is_empty() {
                 let none = IngestLimits::default();
@@ -362,27 +353,25 @@ impl Connection {
     }
 
     /// Stores which arguments calls repeat in headers, and resends calls that waited for that.
-    fn publish_headers(&mut self) {
+    fn publish_headers(&self, control: &mut Control) {
         let tools = self.part.items(ItemKind::Tools).iter();
         let annotated = tools.filter(|tool| !tool.headers().is_empty());
         let annotated = annotated.map(|tool| (tool.native().to_owned(), tool.headers().clone()));
-        self.spec.param_headers.store(Arc::new(annotated.collect()));
-        if let Some(calls) = self.state.calls_mut() {
+        let headers = &control.spec.param_headers;
+        headers.store(Arc::new(annotated.collect()));
+        if let Some(calls) = control.state.calls_mut() {
             calls.on_headers_listed(Instant::now());
         }
-        for worker_channel in self.state.worker_channels() {
-            let known = WorkerChannelCommand::HeadersKnown;
-            worker_channel.address.do_send(known);
-        }
+        control.tell_worker_channels(|| WorkerChannelCommand::HeadersKnown);
     }
 
-    fn publish(&mut self) {
+    fn publish(&self, control: &mut Control) {
         let part = Arc::new(self.part.clone());
-        self.spec.last_part.store(Some(part.clone()));
-        if self.is_modern() && self.spec.of_server.connector.knows_call_of_requests() {
-            self.publish_headers();
+        control.spec.last_part.store(Some(part.clone()));
+        if control.is_modern() && control.spec.of_server.connector.knows_call_of_requests() {
+            self.publish_headers(control);
         }
-        self.spec.listed.send_replace(true);
-        self.send_event(ServerEvent::Listed(part, self.lists.read_at));
+        control.spec.listed.send_replace(true);
+        control.send_event(ServerEvent::Listed(part, self.read_at));
     }
 }

@@ -3,41 +3,38 @@
 
 use tokio::time::Instant;
 
-use super::Connection;
-use super::own_requests::OwnRequest;
+use super::spec::ConnectionSpec;
+use super::state::ConnectionState;
 use crate::downstream::cause::error_kind;
-use crate::metrics::{ErrorType, Measure, Network, Series};
-use crate::protocol::{ErrorKind, Outcome, Response};
+use crate::metrics::{ErrorType, Measure, MethodLabel, Network, Series};
+use crate::protocol::{ErrorKind, Outcome, Response, Revision};
 use crate::telemetry::Cause;
 use crate::transport::{LinkEnd, ProcessExit};
 
-impl Connection {
-    /// Removes one of our own requests that ended, and records its duration.
-    pub(super) fn take_own(
-        &mut self,
-        number: u64,
+/// What was measured of one incarnation.
+#[derive(Default)]
+pub(super) struct Measurement {
+    /// When the connection became ready.
+    up_since: Option<Instant>,
+}
+
+impl Measurement {
+    /// Records the duration of one of our own requests.
+    pub(super) fn own_request_ended(
+        &self,
+        spec: &ConnectionSpec,
+        revision: Option<Revision>,
+        method: MethodLabel,
         error: impl FnOnce() -> Option<ErrorType>,
-    ) -> Option<OwnRequest> {
-        if let Some((method, sent)) = self.own.begun(number)
-            && let Some(shard) = self.spec.of_all.metrics.shard(self.spec.home)
-        {
+        sent: Instant,
+    ) {
+        if let Some(shard) = spec.of_all.metrics.shard(spec.home) {
             let series = Series {
                 method: Some(method),
                 error: error(),
-                ..self.series(Measure::ClientOperation)
+                ..series(spec, revision, Measure::ClientOperation)
             };
             shard.add(series, sent.elapsed());
-        }
-        self.own.take(number)
-    }
-
-    fn series(&self, measure: Measure) -> Series<Option<&str>> {
-        let negotiated = self.state.negotiated();
-        Series {
-            server: Some(self.spec.server().as_str()),
-            revision: negotiated.map(|negotiated| negotiated.revision),
-            network: Network::of(self.spec.of_server.connector.transport()),
-            ..Series::of(measure)
         }
     }
 
@@ -46,25 +43,43 @@ impl Connection {
         self.up_since.get_or_insert_with(Instant::now);
     }
 
-    /// Counts the end of the connection while its state is still known. `ending` is `None` if the
+    /// Counts the end of the connection, whose state is still known. `ending` is `None` if the
     /// gateway closed it.
-    pub(super) fn count_end(&mut self, ending: Option<&LinkEnd>) {
-        let metrics = &self.spec.of_all.metrics;
-        let server = self.spec.server().as_str();
-        let has_process = self.spec.of_server.connector.transport() == "stdio";
-        if has_process && self.state.calls().is_some() {
+    pub(super) fn count_end(
+        &mut self,
+        spec: &ConnectionSpec,
+        state: &ConnectionState,
+        ending: Option<&LinkEnd>,
+    ) {
+        let metrics = &spec.of_all.metrics;
+        let has_process = spec.of_server.connector.transport() == "stdio";
+        if has_process && state.calls().is_some() {
+            let server = spec.server().as_str();
             metrics.count_exit(server, ending.map_or("stopped", exit_cause));
         }
         let up_since = self.up_since.take();
-        if let (Some(up_since), Some(shard)) = (up_since, metrics.shard(self.spec.home)) {
+        if let (Some(up_since), Some(shard)) = (up_since, metrics.shard(spec.home)) {
             let cause = |ending: &LinkEnd| ending.reason.cause().and_then(error_kind);
             let kind = |ending| cause(ending).unwrap_or(ErrorKind::ServerLost);
             let series = Series {
                 error: ending.map(|ending| ErrorType::Failure(kind(ending), false)),
-                ..self.series(Measure::ClientSession)
+                ..series(spec, state.revision(), Measure::ClientSession)
             };
             shard.add(series, up_since.elapsed());
         }
+    }
+}
+
+fn series(
+    spec: &ConnectionSpec,
+    revision: Option<Revision>,
+    measure: Measure,
+) -> Series<Option<&str>> {
+    Series {
+        server: Some(spec.server().as_str()),
+        revision,
+        network: Network::of(spec.of_server.connector.transport()),
+        ..Series::of(measure)
     }
 }
 

@@ -5,20 +5,22 @@
 //! the server, and publishes the server's events outside of calls.
 //!
 //! - `spec`: the data that every incarnation is built from, and the messages to and from it
+//! - `control`: what the other parts use: state, own requests, the end of the incarnation
 //! - `state`: the stages of a connection
 //! - `opening`, `era_probe`, `handshake`: from the start to an answer that proves the era
 //! - `ready`: worker channels and subscriptions after the handshake
 //! - `own_requests`: the gateway's own requests: handshake, lists, pings
 //! - `list_fetch`, `list_refresh`: fetch a list page by page; keep all lists up to date
 //! - `listen_stream`, `listen_filter`: the event stream of a sessionless server
-//! - `unowned_requests`: requests of the server that arrive outside of a call's stream
-//! - `liveness`, `session_watch`: pings, and whether the server still knows the session
-//! - `renewal`: a new handshake after an HTTP server lost the session
+//! - `unowned_messages`: what the server sends outside of a call's stream
+//! - `liveness`, `session_watch`: pings, whether the server still knows the session, and a new
+//!   handshake if it does not
 //! - `measurement`: durations for the metrics
 //! - `ending`, `crash_report`: the end of an incarnation, and its report
 //!
 //! The connection does not know about HTTP clients, other servers, or its own restarts.
 
+mod control;
 pub(crate) mod crash_report;
 mod ending;
 mod era_probe;
@@ -32,278 +34,272 @@ mod measurement;
 mod opening;
 mod own_requests;
 mod ready;
-mod renewal;
-mod server_events;
 mod session_watch;
 pub(crate) mod spec;
 mod state;
-mod unowned_requests;
+mod unowned_messages;
 
 use std::sync::Arc;
 
-use actix::{Actor, Context, Handler, SpawnHandle};
-use serde_json::Value;
+use actix::fut::wrap_future;
+use actix::{
+    Actor, ActorContext as _, ActorFutureExt as _, Addr, AsyncContext as _, Context, Handler,
+};
 use tokio::time::Instant;
 
-use crate::catalog::{ItemKind, ServerPart};
+use crate::catalog::ItemKind;
 use crate::downstream::call_request::{CallMessage, ClientAnswer};
 use crate::downstream::cause::error_kind;
+use crate::downstream::connection::control::{Control, Due};
 use crate::downstream::connection::measurement::error_of_response;
-use crate::downstream::connection::own_requests::{OwnRequest, OwnRequests};
+use crate::downstream::connection::own_requests::OwnRequest;
 use crate::downstream::connection::spec::{CallSenders, ConnectionCommand, ConnectionSpec};
-use crate::downstream::era::LiveConnection;
-use crate::downstream::era::modern;
-use crate::downstream::in_flight::{CallsInFlight, UnhandledEvent};
+use crate::downstream::era::{KnownEra, LiveConnection, modern};
+use crate::downstream::in_flight::UnhandledEvent;
+use crate::downstream::in_flight::unowned_messages::{UnownedLine, UnownedMessage};
 use crate::downstream::link_inbox::{EventsArrived, LinkInbox};
+use crate::downstream::list_changes::changed_kinds;
 use crate::downstream::resilience::admission::QueueTurn;
 use crate::downstream::starting::StartPlace;
 use crate::downstream::timer::Timer;
-use crate::metrics::{ErrorType, MethodLabel};
-use crate::protocol::{
-    Era, ErrorKind, LogLevel, Method, Outcome, RequestId, Response, notification, request,
-};
-use crate::supervision;
+use crate::metrics::ErrorType;
+use crate::protocol::{Era, ErrorKind, LogLevel, Method, Notification, Response};
+use crate::supervision::{Shutdown, SupervisorLink};
 use crate::telemetry::{Cause, Reason};
-use crate::transport::{LinkError, LinkEvent, OutgoingFrame, SendError};
-use list_refresh::ListState;
-use listen_stream::{ListenState, ended};
+use crate::transport::{LinkError, LinkEvent};
+use list_refresh::ServerLists;
+use listen_stream::{ListenStreams, ended};
 use session_watch::SessionWatch;
 use state::ConnectionState;
 
 pub(crate) struct Connection {
     spec: Arc<ConnectionSpec>,
-    birth: supervision::SupervisorLink<CallSenders>,
+    control: Control,
+    address: Addr<Self>,
+    timer: Timer,
+    /// Era in which a process is started again that exited because of `server/discover`.
+    reopen: Option<KnownEra>,
     inbox: LinkInbox,
-    state: ConnectionState,
     /// Counts the connection as live until it is dropped.
     living: Option<LiveConnection>,
     /// Slot in the start queue.
     place: Option<StartPlace>,
-    own: OwnRequests,
-    part: ServerPart,
-    lists: ListState,
-    listening: ListenState,
+    lists: ServerLists,
+    listening: ListenStreams,
     /// The log level that was last sent to the server.
     sent_log_level: Option<LogLevel>,
-    timer: Timer,
-    refreshes: Option<SpawnHandle>,
-    next_ping: Option<SpawnHandle>,
     session: SessionWatch,
-    /// When the server's write queue became full.
-    unread_since: Option<Instant>,
     last_received: Instant,
     /// When a large answer last arrived or was discarded.
     last_large: Option<Instant>,
-    began: Instant,
-    /// When the connection became ready.
-    up_since: Option<Instant>,
-    /// Whether this is one client's session. Its lists are the shared ones until calls of the
-    /// client could have changed them.
-    is_own_session: bool,
 }
 
 impl Connection {
     pub(crate) fn new(
         spec: Arc<ConnectionSpec>,
-        birth: supervision::SupervisorLink<CallSenders>,
+        birth: SupervisorLink<CallSenders>,
+        address: Addr<Self>,
     ) -> Self {
-        let part = spec.last_part.load_full();
-        let part = part.map_or_else(
-            || ServerPart::new(spec.server().clone()),
-            |part| ServerPart::clone(&part),
-        );
         spec.begin_recording();
         spec.client_tasks.forget_all();
         spec.session.begin();
         Self {
+            lists: ServerLists::new(&spec),
+            control: Control::new(spec.clone(), birth),
             spec,
-            birth,
+            address,
+            timer: Timer::default(),
+            reopen: None,
             inbox: LinkInbox::default(),
-            state: ConnectionState::Opening,
             living: None,
             place: None,
-            own: OwnRequests::default(),
-            part,
-            lists: ListState::default(),
-            listening: ListenState::default(),
+            listening: ListenStreams::default(),
             sent_log_level: None,
-            timer: Timer::default(),
-            refreshes: None,
-            next_ping: None,
             session: SessionWatch::default(),
-            unread_since: None,
             last_received: Instant::now(),
             last_large: None,
-            began: Instant::now(),
-            up_since: None,
-            is_own_session: false,
         }
     }
 
-    /// Sends one of the gateway's own requests, and returns its number. A link that does not accept
-    /// it counts as dead.
-    fn ask_server(
-        &mut self,
-        method: &Method,
-        params: &Value,
-        own: OwnRequest,
-        ctx: &mut Context<Self>,
-    ) -> Option<u64> {
-        let calls = self.state.calls()?;
-        let number = self.spec.of_all.numbers.next();
-        let settings = self.spec.settings();
-        let within = match own {
-            OwnRequest::Ping | OwnRequest::Probe => settings.limits.ping_timeout,
-            OwnRequest::Initialize
-            | OwnRequest::Discover
-            | OwnRequest::Listen
-            | OwnRequest::Page(_)
-            | OwnRequest::ConnectionCommand(_) => settings.supervision.connect_timeout,
-        };
-        let outgoing = if matches!(own, OwnRequest::Discover) || self.is_modern() {
-            modern::own(number, method, params)
-        } else {
-            OutgoingFrame::new(Some(number), request(number, method, params))
-        };
-        let outgoing = OutgoingFrame {
-            is_own: true,
-            ..outgoing
-        };
-        match calls.link().send(outgoing) {
-            Ok(()) => {
-                self.unread_since = None;
-                let is_question = matches!(own, OwnRequest::Initialize | OwnRequest::Discover);
-                let method = MethodLabel::of(method);
-                self.own.add(number, (own, method), Instant::now(), within);
-                if is_question && self.state.era_probe().is_some() {
-                    // The opening has its own deadlines.
-                    self.own.keep(number);
+    /// Ends every handler: delivers the notifications of calls, checks the server if a call failed,
+    /// and sets the timer for what is due next.
+    fn settle(&mut self, ctx: &mut Context<Self>) {
+        if let Some(calls) = self.control.state.calls_mut() {
+            calls.flush();
+            if calls.take_suspicion() {
+                self.suspect();
+            }
+        }
+        if let Some(known) = self.reopen.take() {
+            self.open(known, ctx);
+        }
+        if self.control.has_ended {
+            return ctx.stop();
+        }
+        let next = self.control.next_deadline();
+        self.timer.set(next, ctx, |connection, ctx| {
+            connection.timer.fired();
+            connection.on_due();
+            connection.opening_due();
+            connection.expire();
+            connection.settle(ctx);
+        });
+    }
+
+    /// Does everything that is due.
+    fn on_due(&mut self) {
+        let now = Instant::now();
+        while let Some((due, ())) = self.control.due.pop_due(now) {
+            let control = &mut self.control;
+            match due {
+                Due::LeaveQueue => drop(self.place.take()),
+                Due::LookWhetherRead => self.look_whether_read(),
+                Due::PingIfSilent => self.ping_if_silent(),
+                Due::PingAgain => self.ping(),
+                Due::Renew if matches!(control.state, ConnectionState::Renewing(_)) => {
+                    self.send_initialize();
                 }
-                self.arm(ctx);
-                Some(number)
-            }
-            Err(SendError::Full) if matches!(own, OwnRequest::Ping) => {
-                self.unread(ctx);
-                None
-            }
-            Err(error) => {
-                self.fail(format!("`{method}` was not sent: {error}"), ctx);
-                None
+                Due::Renew => {}
+                Due::RefreshAll => {
+                    self.lists.refresh_all(control);
+                    self.schedule_refresh();
+                }
+                Due::RefreshStale => self.lists.refresh_stale(control),
+                Due::Expire(kind) => self.lists.refresh(&[kind], control),
+                Due::RetryList(kind) => self.lists.changed(&[kind], control),
+                Due::ReopenStream => self.listening.update(control),
             }
         }
     }
 
-    fn is_modern(&self) -> bool {
-        self.state.is_modern()
-    }
-
-    fn notify_server(&self, method: &Method, params: Option<&Value>) {
-        if let Some(calls) = self.state.calls() {
-            // A dead link reports its own end.
-            let _ = calls
-                .link()
-                .send(OutgoingFrame::new(None, notification(method, params)));
+    fn on_event(&mut self, event: LinkEvent, now: Instant) {
+        if matches!(event, LinkEvent::Received { .. })
+            && let Some(era_probe) = self.control.state.era_probe()
+        {
+            era_probe.on_heard(now);
         }
-    }
-
-    fn on_event(&mut self, event: LinkEvent, now: Instant, ctx: &mut Context<Self>) {
-        if matches!(event, LinkEvent::Received { .. }) {
-            self.on_sign_of_life();
-        }
-        let Some(calls) = self.state.calls_mut() else {
+        let Some(calls) = self.control.state.calls_mut() else {
             // Some links require a sign-in before they open.
             if let LinkEvent::SignIn(place) = event {
-                self.on_sign_in(place, ctx);
+                self.on_sign_in(place);
             }
             return;
         };
         if let Some(unhandled) = calls.on_event(event, now) {
-            self.on_unhandled(unhandled, ctx);
+            self.on_unhandled(unhandled);
         }
     }
 
     /// Handles an event that belongs to no client's call, on this link or on a worker channel.
-    fn on_unhandled(&mut self, unhandled: UnhandledEvent, ctx: &mut Context<Self>) {
+    fn on_unhandled(&mut self, unhandled: UnhandledEvent) {
         match unhandled {
-            UnhandledEvent::Response(response) => self.on_response(&response, ctx),
-            UnhandledEvent::Notification(notification) => self.on_notification(notification, ctx),
+            UnhandledEvent::Response(response) => self.on_response(&response),
+            UnhandledEvent::Notification(notification) => self.on_notification(notification),
             UnhandledEvent::Request {
                 request,
                 of_ended_call,
-            } => self.on_request(request, of_ended_call, ctx),
-            UnhandledEvent::Failed { number, error } => self.on_failed(number, &error, ctx),
-            UnhandledEvent::SessionRefused { number, error } => {
-                self.session_refused(number, &error, ctx);
+            } => self.control.on_request(request, of_ended_call),
+            UnhandledEvent::Failed { number, error } => self.on_failed(number, &error),
+            UnhandledEvent::SessionRefused { number, error } => match number {
+                Some(number) => self.on_failed(number, &error),
+                None => self.session_doubted(&error),
+            },
+            UnhandledEvent::SignIn(place) => self.on_sign_in(place),
+            UnhandledEvent::Closed(ending) if self.starts_over(&ending) => {}
+            UnhandledEvent::Closed(ending) => self.control.closed(ending),
+            UnhandledEvent::Subscription(exchange) => {
+                self.listening.on_subscription(*exchange, &mut self.control)
             }
-            UnhandledEvent::SignIn(place) => self.on_sign_in(place, ctx),
-            UnhandledEvent::Closed(ending) if self.starts_over(&ending, ctx) => {}
-            UnhandledEvent::Closed(ending) => self.closed(ending, ctx),
-            UnhandledEvent::Subscription(exchange) => self.on_subscription(*exchange, ctx),
-            UnhandledEvent::HeadersRefused => self.list_changed(&[ItemKind::Tools], ctx),
+            UnhandledEvent::HeadersRefused => {
+                self.lists.changed(&[ItemKind::Tools], &mut self.control)
+            }
             UnhandledEvent::RevisionRefused => {
                 self.spec.of_server.era.forget();
                 let revision = modern::REVISION;
-                self.fail(format!("server no longer speaks {revision}"), ctx);
+                self.control
+                    .fail(format!("server no longer speaks {revision}"));
             }
         }
     }
 
-    fn on_response(&mut self, response: &Response, ctx: &mut Context<Self>) {
-        let number = response.id.as_ref().and_then(RequestId::as_number);
-        let number = number.or_else(|| self.unread_question(response));
+    fn on_notification(&mut self, notification: Notification) {
+        let control = &mut self.control;
+        match notification.method {
+            Method::SubscriptionsAcknowledged => {
+                if self.listening.on_acknowledged(&notification, control) {
+                    self.lists.changed(&ItemKind::ALL, control);
+                }
+            }
+            _ if !self.listening.is_current(&notification) => {}
+            Method::LogMessage if !control.is_modern() && self.spec.keeps_logs() => {
+                let line = UnownedLine::new(notification);
+                control.pass_on(UnownedMessage::Line(line));
+            }
+            _ => {
+                let kinds = changed_kinds(&notification.method);
+                if !kinds.is_empty() {
+                    self.lists.changed(kinds, control);
+                }
+                if let Some(event) = control.event_of(notification) {
+                    control.send_event(event);
+                }
+            }
+        }
+    }
+
+    fn on_response(&mut self, response: &Response) {
+        let number = self.control.own.answered_by(response);
         let error = || error_of_response(response);
-        let Some(own) = number.and_then(|number| self.take_own(number, error)) else {
+        let Some(own) = number.and_then(|number| self.control.take_own(number, error)) else {
             // The call was cancelled or timed out (C-CANC-03).
             return;
         };
         match own {
-            OwnRequest::Initialize => self.on_initialized(response, ctx),
-            OwnRequest::Discover => self.on_discovered(response, ctx),
+            OwnRequest::Initialize => self.on_initialized(response),
+            OwnRequest::Discover => self.on_discovered(response),
             OwnRequest::Listen => {
                 let number = number.unwrap_or_default();
-                self.listen_refused(number, response);
-                self.listen_ended(number, &ended(response), ctx);
+                self.listening.refused(number, response, &self.control);
+                self.listening
+                    .ended(number, &ended(response), &mut self.control);
             }
-            OwnRequest::Page(fetch) => self.on_page(fetch, response, ctx),
+            OwnRequest::Page(fetch) => self.lists.on_page(fetch, response, &mut self.control),
             // Even an error proves that the server is alive.
-            OwnRequest::Ping => self.question_answered(true, ctx),
-            OwnRequest::Probe => self.question_answered(false, ctx),
+            OwnRequest::Ping => self.probe_answered(true),
+            OwnRequest::Probe => self.probe_answered(false),
             OwnRequest::ConnectionCommand(_) => {}
         }
     }
 
-    /// The number of `server/discover`, if this is an error without an id from a server that could
-    /// not parse the request.
-    fn unread_question(&self, response: &Response) -> Option<u64> {
-        let is_error = matches!(response.outcome, Outcome::Error(_)) && response.id.is_none();
-        is_error.then(|| self.own.sole_discover()).flatten()
-    }
-
-    fn on_failed(&mut self, number: u64, error: &LinkError, ctx: &mut Context<Self>) {
+    fn on_failed(&mut self, number: u64, error: &LinkError) {
         let kind = error
             .cause()
             .and_then(error_kind)
             .unwrap_or(ErrorKind::ServerLost);
         let failed = || Some(ErrorType::Failure(kind, false));
-        match self.take_own(number, failed) {
-            Some(OwnRequest::Initialize) => self.question_failed(Era::Legacy, error, ctx),
-            Some(OwnRequest::Discover) => self.question_failed(Era::Modern, error, ctx),
-            Some(OwnRequest::Listen) => self.listen_ended(number, &error.to_string(), ctx),
+        match self.control.take_own(number, failed) {
+            Some(OwnRequest::Initialize) => self.opening_request_failed(Era::Legacy, error),
+            Some(OwnRequest::Discover) => self.opening_request_failed(Era::Modern, error),
+            Some(OwnRequest::Listen) => {
+                self.listening
+                    .ended(number, &error.to_string(), &mut self.control)
+            }
             Some(own @ (OwnRequest::Ping | OwnRequest::Probe)) => match error {
                 LinkError::Status { .. } => {
-                    self.question_refused(matches!(own, OwnRequest::Ping), error, ctx);
+                    self.probe_refused(matches!(own, OwnRequest::Ping), error);
                 }
                 // The server answered, so it is alive.
                 LinkError::Protocol(_) | LinkError::TooLarge { .. } | LinkError::NoRoom(_) => {}
                 LinkError::NotSent(_) | LinkError::Lost(_) => {
-                    self.fail(format!("`ping`: {error}"), ctx);
+                    self.control.fail(format!("`ping`: {error}"));
                 }
             },
             Some(OwnRequest::Page(fetch)) => {
-                self.page_failed(&fetch, &format!("{error:#}"), ctx);
+                self.lists
+                    .page_failed(&fetch, &format!("{error:#}"), &mut self.control);
                 match error {
-                    LinkError::NotSent(_) | LinkError::Lost(_) => self.ping(ctx),
-                    LinkError::Status { .. } => self.session_doubted(error, ctx),
+                    LinkError::NotSent(_) | LinkError::Lost(_) => self.ping(),
+                    LinkError::Status { .. } => self.session_doubted(error),
                     LinkError::TooLarge { .. } | LinkError::NoRoom(_) | LinkError::Protocol(_) => {}
                 }
             }
@@ -311,60 +307,48 @@ impl Connection {
                 let shown = self.spec.masked(&format!("{error:#}"));
                 log::warn!(server = self.spec.server().as_str(), error:% = shown; "`{name}` could not be sent");
                 if let LinkError::Status { .. } = error {
-                    self.session_doubted(error, ctx);
+                    self.session_doubted(error);
                 }
             }
             // A client's call could not be sent: check whether the server is alive.
-            None => self.ping(ctx),
+            None => self.ping(),
         }
     }
 
-    fn arm(&mut self, ctx: &mut Context<Self>) {
-        let of_calls = self.state.calls().and_then(CallsInFlight::next_deadline);
-        let of_opening = self.opening_deadline();
-        let earliest = of_calls.into_iter().chain(self.own.next_deadline());
-        let earliest = earliest.chain(of_opening).min();
-        self.timer.set(earliest, ctx, |connection, ctx| {
-            connection.timer.fired();
-            connection.opening_due(ctx);
-            connection.expire(ctx);
-            connection.arm(ctx);
-        });
-    }
-
-    fn expire(&mut self, ctx: &mut Context<Self>) {
+    fn expire(&mut self) {
         let now = Instant::now();
-        if self
-            .state
-            .calls_mut()
-            .is_some_and(|calls| calls.expire(now))
-        {
-            self.suspect(ctx);
+        if let Some(calls) = self.control.state.calls_mut() {
+            calls.expire(now);
         }
         let timeout = || Some(ErrorType::Failure(ErrorKind::Timeout, false));
-        while let Some(number) = self.own.pop_due(now) {
-            let sent = self.own.begun(number).map(|(_, sent)| sent);
-            let Some(own) = self.take_own(number, timeout) else {
+        while let Some(number) = self.control.own.pop_due(now) {
+            let sent = self.control.own.begun(number).map(|(_, sent)| sent);
+            let Some(own) = self.control.take_own(number, timeout) else {
                 continue;
             };
-            if let Some(calls) = self.state.calls() {
-                calls.link().forget(number);
-            }
+            self.control.forget(number);
             match own {
                 OwnRequest::Initialize | OwnRequest::Discover => {
-                    self.fail("`initialize` was not answered in time", ctx);
+                    self.control.fail("`initialize` was not answered in time");
                 }
                 OwnRequest::Listen => {
-                    self.take_back(number);
-                    self.listen_ended(number, "it was not acknowledged in time", ctx);
+                    self.control.take_back(number);
+                    self.listening.ended(
+                        number,
+                        "it was not acknowledged in time",
+                        &mut self.control,
+                    );
                 }
                 // The answer can be queued behind large answers that had no room.
-                OwnRequest::Ping | OwnRequest::Probe if self.last_large > sent => self.ping(ctx),
+                OwnRequest::Ping | OwnRequest::Probe if self.last_large > sent => self.ping(),
                 OwnRequest::Ping | OwnRequest::Probe => {
                     let late = Reason::from("`ping` was not answered in time");
-                    self.fail(late.because(Cause::Unresponsive), ctx);
+                    self.control.fail(late.because(Cause::Unresponsive));
                 }
-                OwnRequest::Page(fetch) => self.page_failed(&fetch, "no answer in time", ctx),
+                OwnRequest::Page(fetch) => {
+                    self.lists
+                        .page_failed(&fetch, "no answer in time", &mut self.control)
+                }
                 OwnRequest::ConnectionCommand(name) => {
                     log::warn!(server = self.spec.server().as_str(); "`{name}` was not answered in time");
                 }
@@ -378,7 +362,8 @@ impl Actor for Connection {
 
     fn started(&mut self, ctx: &mut Self::Context) {
         self.start(ctx);
-        self.schedule_checks(ctx);
+        self.schedule_checks();
+        self.settle(ctx);
     }
 }
 
@@ -390,16 +375,16 @@ impl Handler<EventsArrived> for Connection {
         for event in self.inbox.take() {
             if let LinkEvent::Received { .. } = event {
                 self.last_received = now;
-                if self.state.is_ready() {
+                if self.control.state.is_ready() {
                     self.spec.session.answered();
                 }
             }
             if event.is_of_large_answer() {
                 self.last_large = Some(now);
             }
-            self.on_event(event, now, ctx);
+            self.on_event(event, now);
         }
-        self.after_calls(ctx);
+        self.settle(ctx);
     }
 }
 
@@ -407,16 +392,16 @@ impl Handler<CallMessage> for Connection {
     type Result = ();
 
     fn handle(&mut self, message: CallMessage, ctx: &mut Self::Context) {
-        let Some(calls) = self.state.calls_mut() else {
+        let Some(calls) = self.control.state.calls_mut() else {
             return;
         };
-        if self.is_own_session {
+        if self.control.is_own_session {
             self.spec.called.set();
         }
         if let Some(unhandled) = calls.on_message(message, Instant::now()) {
-            self.on_unhandled(unhandled, ctx);
+            self.on_unhandled(unhandled);
         }
-        self.after_calls(ctx);
+        self.settle(ctx);
     }
 }
 
@@ -424,9 +409,9 @@ impl Handler<QueueTurn> for Connection {
     type Result = ();
 
     fn handle(&mut self, turn: QueueTurn, ctx: &mut Self::Context) {
-        if let Some(calls) = self.state.calls_mut() {
+        if let Some(calls) = self.control.state.calls_mut() {
             calls.on_turn(turn, Instant::now());
-            self.after_calls(ctx);
+            self.settle(ctx);
         }
     }
 }
@@ -435,11 +420,11 @@ impl Handler<ClientAnswer> for Connection {
     type Result = ();
 
     fn handle(&mut self, answered: ClientAnswer, ctx: &mut Self::Context) {
-        let Some(calls) = self.state.calls_mut() else {
+        let Some(calls) = self.control.state.calls_mut() else {
             return;
         };
         calls.on_client_answer(answered, &self.spec.settings().roots, Instant::now());
-        self.arm(ctx);
+        self.settle(ctx);
     }
 }
 
@@ -452,41 +437,61 @@ impl Handler<ConnectionCommand> for Connection {
             | ConnectionCommand::LevelAtLeast(_)
             | ConnectionCommand::RootsChanged
             | ConnectionCommand::Extension(_)
-                if self.is_modern() => {}
+                if self.control.is_modern() => {}
             ConnectionCommand::Subscribe(_) | ConnectionCommand::Unsubscribe(_)
-                if self.is_modern() =>
+                if self.control.is_modern() =>
             {
-                self.update_listen_stream(ctx)
+                self.listening.update(&mut self.control)
             }
-            ConnectionCommand::Tasks if self.is_modern() => self.update_listen_stream(ctx),
+            ConnectionCommand::Tasks if self.control.is_modern() => {
+                self.listening.update(&mut self.control)
+            }
             // A server with a handshake reports tasks without being asked.
             ConnectionCommand::Tasks => {}
-            ConnectionCommand::Level(level) => self.request_log_level(level, ctx),
+            ConnectionCommand::Level(level) => self.request_log_level(level),
             ConnectionCommand::LevelAtLeast(level) => {
                 if self.sent_log_level.is_none_or(|sent| level < sent) {
-                    self.request_log_level(level, ctx);
+                    self.request_log_level(level);
                 }
             }
-            ConnectionCommand::Subscribe(uri) => self.subscribe(&uri, ctx),
-            ConnectionCommand::Unsubscribe(uri) => self.unsubscribe(&uri, ctx),
-            ConnectionCommand::Refresh => self.list_changed(&ItemKind::ALL, ctx),
-            ConnectionCommand::Reread(kind) => self.reread(kind, ctx),
-            ConnectionCommand::Relist(kind) => self.refresh(&[kind], ctx),
+            ConnectionCommand::Subscribe(uri) => self.subscribe(&uri),
+            ConnectionCommand::Unsubscribe(uri) => self.unsubscribe(&uri),
+            ConnectionCommand::Refresh => self.lists.changed(&ItemKind::ALL, &mut self.control),
+            ConnectionCommand::Reread(kind) => self.lists.reread(kind, &mut self.control),
+            ConnectionCommand::Relist(kind) => self.lists.refresh(&[kind], &mut self.control),
             ConnectionCommand::Listen => self.listen_for_client(),
-            ConnectionCommand::RootsChanged => self.notify_server(&Method::RootsListChanged, None),
-            ConnectionCommand::Extension(frame) => {
-                if let Some(calls) = self.state.calls() {
-                    // A dead link reports its own end.
-                    let _ = calls.link().send(OutgoingFrame::new(None, frame));
-                }
+            ConnectionCommand::RootsChanged => {
+                self.control.notify_server(&Method::RootsListChanged)
             }
-            ConnectionCommand::Check => self.ping(ctx),
-            ConnectionCommand::Retune => self.schedule_checks(ctx),
+            ConnectionCommand::Extension(frame) => {
+                self.control.write(frame);
+            }
+            ConnectionCommand::Check => self.ping(),
+            ConnectionCommand::Retune => self.schedule_checks(),
             ConnectionCommand::Kill => {
-                if let Some(calls) = self.state.calls() {
+                if let Some(calls) = self.control.state.calls() {
                     calls.link().kill();
                 }
             }
         }
+        self.settle(ctx);
+    }
+}
+
+impl Handler<Shutdown> for Connection {
+    type Result = ();
+
+    fn handle(&mut self, _: Shutdown, ctx: &mut Self::Context) {
+        let Some((link, worker_channels)) = self.control.close() else {
+            return ctx.stop();
+        };
+        let grace = self.spec.settings().supervision.shutdown_timeout / 3;
+        let closing = wrap_future::<_, Self>(link.close(grace));
+        // Worker channels stay until the link is closed, because they still have to answer their
+        // calls.
+        ctx.spawn(closing.map(move |(), _, ctx| {
+            drop(worker_channels);
+            ctx.stop();
+        }));
     }
 }

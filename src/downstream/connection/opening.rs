@@ -3,11 +3,12 @@
 use std::time::Duration;
 
 use actix::fut::wrap_future;
-use actix::{ActorContext as _, ActorFutureExt, AsyncContext, Context};
+use actix::{ActorFutureExt, AsyncContext, Context};
 use serde_json::json;
 use tokio::time::Instant;
 
 use crate::downstream::connection::Connection;
+use crate::downstream::connection::control::Due;
 use crate::downstream::connection::era_probe::{EraProbe, Step, StepTimeouts};
 use crate::downstream::connection::handshake::{self, Negotiated};
 use crate::downstream::connection::own_requests::OwnRequest;
@@ -37,7 +38,7 @@ impl Connection {
     /// Opens the link, after the server that this one replaces has ended and, for a program, after
     /// a wait in the start queue.
     pub(super) fn start(&mut self, ctx: &mut Context<Self>) {
-        if self.resume(ctx) {
+        if self.resume() {
             return;
         }
         let spec = self.spec.clone();
@@ -45,7 +46,9 @@ impl Connection {
         if has_queue || spec.of_server.retiring.has(spec.server()) {
             spec.progress.set(Some(StartStage::Queued));
             // The time in the queue counts toward no deadline.
-            self.birth.still_starting(SupervisionSettings::DURATION_MAX);
+            self.control
+                .birth
+                .still_starting(SupervisionSettings::DURATION_MAX);
         }
         let beginning = async move {
             spec.of_server.retiring.gone(spec.server()).await;
@@ -59,58 +62,65 @@ impl Connection {
         ctx.spawn(beginning.map(|(known, place), connection, ctx| {
             connection.place = place;
             connection.open(known, ctx);
+            connection.settle(ctx);
         }));
     }
 
     /// Continues in an idle session, if there is one.
-    fn resume(&mut self, ctx: &mut Context<Self>) -> bool {
+    fn resume(&mut self) -> bool {
         let Some((session, negotiated)) = self.spec.own_session.take() else {
             return false;
         };
         let recording = self.spec.recorder.load().recording();
-        let sink = recording.sink(self.inbox.sink(ctx.address()));
+        let sink = recording.sink(self.inbox.sink(self.address.clone()));
         let Some(link) = self.spec.of_server.connector.resume(session, sink) else {
             return false;
         };
         let calls = Box::new(CallsInFlight::new(
             &self.spec,
             recording.link(link),
-            &ctx.address(),
+            &self.address,
         ));
         let timeouts = StepTimeouts::of(&self.spec.settings(), Duration::ZERO);
         let known = KnownEra::Configured(Era::Legacy);
         let era_probe = Box::new(EraProbe::new(known, timeouts, Instant::now()));
         self.living = Some(self.spec.of_server.era.live());
-        self.state = ConnectionState::Handshaking { calls, era_probe };
+        self.control.state = ConnectionState::Handshaking { calls, era_probe };
         // The session worked before; if the server lost it, a new one is opened.
         self.session.on_answer();
         self.spec.session.answered();
-        self.connected(Negotiated::clone(&negotiated), ctx);
+        self.connected(Negotiated::clone(&negotiated));
         true
     }
 
-    fn open(&mut self, known: KnownEra, ctx: &mut Context<Self>) {
+    pub(super) fn open(&mut self, known: KnownEra, ctx: &mut Context<Self>) {
         let settings = self.spec.settings();
         let download = starting::downloader(&settings.transport);
         self.spec.progress.set(download.map(StartStage::Download));
-        self.birth
+        self.control
+            .birth
             .still_starting(settings.limits.start_timeout + SUPERVISOR_LATER);
-        ctx.run_later(PLACE_KEPT, |connection, _| drop(connection.place.take()));
+        let leave_queue = Instant::now() + PLACE_KEPT;
+        self.control.due.set(Due::LeaveQueue, leave_queue);
         self.living = Some(self.spec.of_server.era.live());
         let recording = self.spec.recorder.load().recording();
-        let sink = recording.sink(self.inbox.sink(ctx.address()));
+        let sink = recording.sink(self.inbox.sink(self.address.clone()));
         let opening = wrap_future::<_, Self>(self.spec.of_server.connector.open(sink));
-        ctx.spawn(opening.map(move |link, connection, ctx| match link {
-            Ok(link) => connection.opened(recording.link(link), known, ctx),
-            Err(error) => {
-                let reason = Reason::of(&error).because(error.cause());
-                connection.fail(reason.not_before(error.retry_after()), ctx);
+        ctx.spawn(opening.map(move |link, connection, ctx| {
+            match link {
+                Ok(link) => connection.opened(recording.link(link), known),
+                Err(error) => {
+                    let reason = Reason::of(&error).because(error.cause());
+                    let control = &mut connection.control;
+                    control.fail(reason.not_before(error.retry_after()));
+                }
             }
+            connection.settle(ctx);
         }));
     }
 
-    fn opened(&mut self, link: Box<dyn Link>, known: KnownEra, ctx: &mut Context<Self>) {
-        let calls = Box::new(CallsInFlight::new(&self.spec, link, &ctx.address()));
+    fn opened(&mut self, link: Box<dyn Link>, known: KnownEra) {
+        let calls = Box::new(CallsInFlight::new(&self.spec, link, &self.address));
         let settings = self.spec.settings();
         let sign_in = match self.spec.of_server.connector.starts_process() {
             true => settings.limits.sign_in_timeout,
@@ -126,42 +136,43 @@ impl Connection {
             self.spec.of_all.counters.add(Counter::EraInquiries);
         }
         let first = era_probe.first();
-        self.state = ConnectionState::Handshaking { calls, era_probe };
-        self.take_step(Step::Send(first), ctx);
-        self.look_whether_read(ctx);
+        self.control.state = ConnectionState::Handshaking { calls, era_probe };
+        self.take_step(Step::Send(first));
+        self.look_whether_read();
     }
 
-    fn take_step(&mut self, step: Step, ctx: &mut Context<Self>) {
+    fn take_step(&mut self, step: Step) {
         match step {
             Step::Wait => {}
             Step::Send(era) => {
-                if let Some(era_probe) = self.state.era_probe() {
+                if let Some(era_probe) = self.control.state.era_probe() {
                     era_probe.on_sent(era, Instant::now());
                 }
                 match era {
                     Era::Modern => {
-                        self.ask_server(&Method::Discover, &json!({}), OwnRequest::Discover, ctx);
+                        self.control.ask_server(
+                            &Method::Discover,
+                            &json!({}),
+                            OwnRequest::Discover,
+                        );
                     }
-                    Era::Legacy => self.send_initialize(ctx),
+                    Era::Legacy => self.send_initialize(),
                 }
             }
-            Step::Accept(negotiated) => return self.accept(negotiated, ctx),
+            Step::Accept(negotiated) => return self.accept(negotiated),
             Step::Fail(reason) => {
-                let is_refused = self
-                    .state
-                    .era_probe()
-                    .is_some_and(|it| it.disproves_memory());
+                let era_probe = self.control.state.era_probe();
+                let is_refused = era_probe.is_some_and(|it| it.disproves_memory());
                 if is_refused {
                     self.disproved();
                 }
                 return match self.spec.key.era {
-                    Some(_) if is_refused => self.decline(&reason, ctx),
-                    _ => self.fail(reason, ctx),
+                    Some(_) if is_refused => self.decline(&reason),
+                    _ => self.control.fail(reason),
                 };
             }
         }
         self.extend_start();
-        self.arm(ctx);
     }
 
     /// Records that the server's answer contradicts the remembered era.
@@ -173,85 +184,69 @@ impl Connection {
     }
 
     /// Ends a connection in the older era that the server refuses, which is not a fault.
-    fn decline(&mut self, reason: &Reason, ctx: &mut Context<Self>) {
+    fn decline(&mut self, reason: &Reason) {
         log::info!(
             server = self.spec.server().as_str(), reason:% = format!("{reason:#}");
             "server speaks only the newer era; its questions to older clients are translated"
         );
-        self.state.end();
-        self.birth.exit().say(ExitReason::Shutdown);
-        ctx.stop();
+        self.control.state.end();
+        self.control.birth.exit().say(ExitReason::Shutdown);
+        self.control.has_ended = true;
     }
 
     /// Lets the supervisor abort the start only after the connection would have.
     fn extend_start(&mut self) {
-        if let Some(deadline) = self.opening_deadline() {
+        if let Some(deadline) = self.control.state.opening_deadline() {
             let left = deadline.saturating_duration_since(Instant::now());
-            self.birth.still_starting(left + SUPERVISOR_LATER);
+            self.control.birth.still_starting(left + SUPERVISOR_LATER);
         }
     }
 
-    pub(super) fn send_initialize(&mut self, ctx: &mut Context<Self>) {
-        let offered = self.state.era_probe().map(|era_probe| era_probe.offered());
+    pub(super) fn send_initialize(&mut self) {
+        let era_probe = self.control.state.era_probe();
+        let offered = era_probe.map(|era_probe| era_probe.offered());
         let offered = offered.unwrap_or(Revision::NEWEST_LEGACY);
         let key = &self.spec.key;
         let params = handshake::initialize_params(&key.profile(), offered, key.client_info());
-        self.ask_server(&Method::Initialize, &params, OwnRequest::Initialize, ctx);
+        self.control
+            .ask_server(&Method::Initialize, &params, OwnRequest::Initialize);
     }
 
-    /// When the next step of the opening is due.
-    pub(super) fn opening_deadline(&mut self) -> Option<Instant> {
-        let tells_reading = self.state.calls()?.link().is_read().is_some();
-        let era_probe = self.state.era_probe()?;
-        Some(era_probe.deadline(tells_reading))
-    }
-
-    pub(super) fn opening_due(&mut self, ctx: &mut Context<Self>) {
-        let Some(calls) = self.state.calls() else {
-            return;
-        };
-        let tells_reading = calls.link().is_read().is_some();
-        if let Some(era_probe) = self.state.era_probe() {
+    pub(super) fn opening_due(&mut self) {
+        let tells_reading = self.control.state.is_read().is_some();
+        if let Some(era_probe) = self.control.state.era_probe() {
             let step = era_probe.on_time(tells_reading, Instant::now());
             if matches!(step, Step::Fail(_)) {
                 // The remembered era can be wrong.
                 self.disproved();
             }
             if step != Step::Wait {
-                self.take_step(step, ctx);
+                self.take_step(step);
             }
         }
     }
 
     /// Checks whether the server has started to read, if the transport knows.
-    fn look_whether_read(&mut self, ctx: &mut Context<Self>) {
-        let is_read = self.state.calls().and_then(|calls| calls.link().is_read());
-        let Some(era_probe) = self.state.era_probe().filter(|it| !it.is_heard()) else {
+    pub(super) fn look_whether_read(&mut self) {
+        let is_read = self.control.state.is_read();
+        let Some(era_probe) = self.control.state.era_probe().filter(|it| !it.is_heard()) else {
             return;
         };
         match is_read {
             Some(true) => {
                 era_probe.on_heard(Instant::now());
-                self.take_step(Step::Wait, ctx);
+                self.take_step(Step::Wait);
             }
             Some(false) => {
-                ctx.run_later(LOOK_EVERY, |connection, ctx| {
-                    connection.look_whether_read(ctx);
-                });
+                let again = Instant::now() + LOOK_EVERY;
+                self.control.due.set(Due::LookWhetherRead, again);
             }
             None => {}
         }
     }
 
-    /// Handles any sign of life on the link.
-    pub(super) fn on_sign_of_life(&mut self) {
-        if let Some(era_probe) = self.state.era_probe() {
-            era_probe.on_heard(Instant::now());
-        }
-    }
-
     /// Handles a required sign-in, which releases the slot in the start queue.
-    pub(super) fn on_sign_in(&mut self, place: SignInPlace, ctx: &mut Context<Self>) {
+    pub(super) fn on_sign_in(&mut self, place: SignInPlace) {
         let server = self.spec.server().as_str();
         match &place {
             SignInPlace::Page(page) => log::warn!(
@@ -269,42 +264,44 @@ impl Connection {
             },
             SignInPlace::Client => log::info!(server; "server is waiting for a client's token"),
         }
-        if let Some(era_probe) = self.state.era_probe() {
+        if let Some(era_probe) = self.control.state.era_probe() {
             era_probe.on_sign_in(Instant::now());
-        } else if matches!(self.state, ConnectionState::Opening) {
-            self.birth.still_starting(LOGIN_WITHIN + SUPERVISOR_LATER);
+        } else if matches!(self.control.state, ConnectionState::Opening) {
+            self.control
+                .birth
+                .still_starting(LOGIN_WITHIN + SUPERVISOR_LATER);
         } else {
             return;
         }
         self.spec.progress.set(Some(StartStage::SignIn(place)));
         self.place.take();
-        self.take_step(Step::Wait, ctx);
+        self.take_step(Step::Wait);
     }
 
-    pub(super) fn on_initialized(&mut self, response: &Response, ctx: &mut Context<Self>) {
-        if let Some(era_probe) = self.state.era_probe() {
+    pub(super) fn on_initialized(&mut self, response: &Response) {
+        if let Some(era_probe) = self.control.state.era_probe() {
             let step = era_probe.on_initialized(response, Instant::now());
-            return self.take_step(step, ctx);
+            return self.take_step(step);
         }
         // A new handshake on a connection that was already open.
         match handshake::negotiated(response) {
-            Ok(negotiated) => self.accept(negotiated, ctx),
-            Err(error) => self.fail(Reason::of(&error), ctx),
+            Ok(negotiated) => self.accept(negotiated),
+            Err(error) => self.control.fail(Reason::of(&error)),
         }
     }
 
-    pub(super) fn on_discovered(&mut self, response: &Response, ctx: &mut Context<Self>) {
-        if let Some(era_probe) = self.state.era_probe() {
+    pub(super) fn on_discovered(&mut self, response: &Response) {
+        if let Some(era_probe) = self.control.state.era_probe() {
             let step = era_probe.on_discovered(response, Instant::now());
-            self.take_step(step, ctx);
+            self.take_step(step);
         }
     }
 
     /// Handles an opening question that failed in transport.
-    pub(super) fn question_failed(&mut self, era: Era, error: &LinkError, ctx: &mut Context<Self>) {
-        let Some(era_probe) = self.state.era_probe() else {
+    pub(super) fn opening_request_failed(&mut self, era: Era, error: &LinkError) {
+        let Some(era_probe) = self.control.state.era_probe() else {
             let reason = Reason::of(error).map(|shown| format!("`initialize`: {shown}"));
-            return self.fail(reason.not_before(error.retry_after()), ctx);
+            return self.control.fail(reason.not_before(error.retry_after()));
         };
         // A process that stopped reading is about to exit, and its exit gives the reason.
         if self.spec.of_server.connector.starts_process() && matches!(error, LinkError::NotSent(_))
@@ -317,14 +314,14 @@ impl Connection {
         {
             self.spec.of_server.era.refused_for_now(era);
         }
-        self.take_step(step, ctx);
+        self.take_step(step);
     }
 
     /// Restarts a process that exited because of `server/discover`, without that question. Returns
     /// whether it was restarted.
-    pub(super) fn starts_over(&mut self, ending: &LinkEnd, ctx: &mut Context<Self>) -> bool {
-        let is_read = self.state.calls().and_then(|calls| calls.link().is_read());
-        let era_probe = self.state.era_probe();
+    pub(super) fn starts_over(&mut self, ending: &LinkEnd) -> bool {
+        let is_read = self.control.state.is_read();
+        let era_probe = self.control.state.era_probe();
         let Some(era_probe) = era_probe else {
             return false;
         };
@@ -341,27 +338,25 @@ impl Connection {
             "server exited after `server/discover`; restarting it without that request"
         );
         self.spec.of_server.era.ended_when_asked();
-        self.own.clear();
-        self.state = ConnectionState::Opening;
-        self.open(KnownEra::Remembered(Era::Legacy), ctx);
+        self.control.own.clear();
+        self.control.state = ConnectionState::Opening;
+        self.reopen = Some(KnownEra::Remembered(Era::Legacy));
         true
     }
 
     /// Accepts the answer and its era.
-    fn accept(&mut self, negotiated: Negotiated, ctx: &mut Context<Self>) {
+    fn accept(&mut self, negotiated: Negotiated) {
         let era = negotiated.revision.era();
-        let is_certain = self
-            .state
-            .era_probe()
-            .map(|era_probe| era_probe.is_certain());
+        let era_probe = self.control.state.era_probe();
+        let is_certain = era_probe.map(|era_probe| era_probe.is_certain());
         match (self.spec.key.era, is_certain) {
             (Some(_), _) => self.spec.of_server.era.tried_older(true),
             (None, Some(true)) => self.spec.of_server.era.remember(era),
             (None, Some(false)) => self.spec.of_server.era.presume(era),
             (None, None) => {}
         }
-        let late = self.own.take_questions();
-        let Some(calls) = self.state.calls_mut() else {
+        let late = self.control.own.take_opening_requests();
+        let Some(calls) = self.control.state.calls_mut() else {
             return;
         };
         for number in late {
@@ -371,10 +366,10 @@ impl Connection {
         if negotiated.is_modern() {
             calls.set_modern();
         } else {
-            self.notify_server(&Method::Initialized, None);
+            self.control.notify_server(&Method::Initialized);
         }
         self.spec.progress.set(None);
         self.place.take();
-        self.connected(negotiated, ctx);
+        self.connected(negotiated);
     }
 }

@@ -8,6 +8,7 @@ use crate::downstream::connection::list_fetch::ListFetch;
 use crate::id::QuickMap;
 use crate::memory::TimerTable;
 use crate::metrics::MethodLabel;
+use crate::protocol::{Outcome, Response};
 
 /// The purpose of a request of our own, which decides where its answer goes.
 #[derive(Debug)]
@@ -66,13 +67,13 @@ impl OwnRequests {
         self.under_way.remove(&number).map(|request| request.own)
     }
 
-    /// Removes the opening's questions: their late answers are ignored.
-    pub(crate) fn take_questions(&mut self) -> Vec<u64> {
-        let is_question =
+    /// Removes the requests of the opening: their late answers are ignored.
+    pub(crate) fn take_opening_requests(&mut self) -> Vec<u64> {
+        let is_opening =
             |own: &OwnRequest| matches!(own, OwnRequest::Initialize | OwnRequest::Discover);
         let requests = self.under_way.iter();
-        let questions = requests.filter(|(_, request)| is_question(&request.own));
-        let numbers: Vec<u64> = questions.map(|(number, _)| *number).collect();
+        let requests = requests.filter(|(_, request)| is_opening(&request.own));
+        let numbers: Vec<u64> = requests.map(|(number, _)| *number).collect();
         for number in &numbers {
             self.take(*number);
         }
@@ -88,8 +89,18 @@ impl OwnRequests {
         self.deadlines.next()
     }
 
+    /// Number of the request that a response answers. An error without an id answers
+    /// `server/discover`, which the server could not parse, if no other request is pending.
+    pub(crate) fn answered_by(&self, response: &Response) -> Option<u64> {
+        match (&response.id, &response.outcome) {
+            (Some(id), _) => id.as_number(),
+            (None, Outcome::Error(_)) => self.sole_discover(),
+            (None, Outcome::Result(_)) => None,
+        }
+    }
+
     /// Number of `server/discover`, if it is the only pending request.
-    pub(crate) fn sole_discover(&self) -> Option<u64> {
+    fn sole_discover(&self) -> Option<u64> {
         let mut requests = self.under_way.iter();
         match (requests.next()?, requests.next()) {
             ((number, request), None) if matches!(request.own, OwnRequest::Discover) => {
@@ -100,7 +111,7 @@ impl OwnRequests {
     }
 
     /// Whether a request is in flight whose answer would prove that the server is alive.
-    pub(crate) fn has_question(&self) -> bool {
+    pub(crate) fn has_probe(&self) -> bool {
         self.under_way
             .values()
             .any(|request| matches!(request.own, OwnRequest::Ping | OwnRequest::Probe))

@@ -1,7 +1,7 @@
 //! Brings a connection into service after the handshake: opens worker channels, restores
 //! subscriptions, fetches lists.
 
-use actix::{AsyncContext, Context};
+use actix::Handler;
 use serde_json::json;
 
 use crate::downstream::call_request::CallMessage;
@@ -11,26 +11,28 @@ use crate::downstream::connection::own_requests::OwnRequest;
 use crate::downstream::connection::spec::CallSenders;
 use crate::downstream::connection::state::{ConnectionState, OpenConnection};
 use crate::downstream::in_flight::CallsInFlight;
-use crate::downstream::worker_channel::WorkerChannelHandle;
+use crate::downstream::worker_channel::{
+    WorkerChannelCommand, WorkerChannelEvent, WorkerChannelHandle,
+};
 use crate::protocol::{LogLevel, Method};
 use crate::telemetry::Counter;
 use crate::transport::HttpSession;
 
 impl Connection {
-    pub(super) fn connected(&mut self, negotiated: Negotiated, ctx: &mut Context<Self>) {
-        let generation = self.birth.generation();
+    pub(super) fn connected(&mut self, negotiated: Negotiated) {
+        let generation = self.control.birth.generation();
         let again = if generation > 1 { " again" } else { "" };
         let session = self.http_session();
         let has_id = session.as_ref().is_some_and(|session| session.id.is_some());
         if !negotiated.is_modern() && self.spec.of_server.connector.knows_call_of_requests() {
             self.spec.of_server.era.saw_handshake(has_id);
         }
-        self.is_own_session = has_id && self.spec.is_own_session();
+        self.control.is_own_session = has_id && self.spec.is_own_session();
         let cookies = session.as_ref().map(|session| session.cookies.clone());
-        if let Some(session) = session.filter(|_| self.is_own_session) {
+        if let Some(session) = session.filter(|_| self.control.is_own_session) {
             self.spec.own_session.opened(session, negotiated.clone());
         }
-        let level = match self.is_own_session {
+        let level = match self.control.is_own_session {
             true => log::Level::Debug,
             false => log::Level::Info,
         };
@@ -42,19 +44,15 @@ impl Connection {
             "up{again}"
         );
         self.spec.of_all.counters.add(Counter::ServersConnected);
-        self.part.capabilities = negotiated.capabilities.clone();
-        self.part.info = negotiated.server_info.clone();
-        self.part.revision = negotiated.revision;
-        self.part.instructions = negotiated.instructions.clone();
-        self.drop_undeclared_lists(&negotiated);
-        match self.state.end() {
+        self.lists.on_negotiated(&negotiated);
+        match self.control.state.end() {
             ConnectionState::Handshaking { calls, .. } => {
                 let is_modern = negotiated.is_modern();
-                let worker_channels = self.open_worker_channels(&calls, ctx);
+                let worker_channels = self.open_worker_channels(&calls);
                 if !is_modern && self.wants_events() {
                     calls.link().listen();
                 }
-                self.state = ConnectionState::Ready(Box::new(OpenConnection {
+                self.control.state = ConnectionState::Ready(Box::new(OpenConnection {
                     calls: *calls,
                     negotiated,
                     worker_channels,
@@ -63,62 +61,58 @@ impl Connection {
             ConnectionState::Ready(mut open) | ConnectionState::Renewing(mut open) => {
                 open.negotiated = negotiated;
                 open.renewed(self.wants_events());
-                self.state = ConnectionState::Ready(open);
+                self.control.state = ConnectionState::Ready(open);
             }
             ConnectionState::Opening | ConnectionState::Ending => return,
         }
         self.spec.session.opened(cookies.unwrap_or_default());
-        self.assume_tools();
-        self.set_up();
+        self.lists.assume_tools(&self.control);
+        self.control.measurement.set_up();
         self.spec.of_server.breakers.renewed();
-        self.birth.ready(self.callers(ctx));
-        self.restore_subscriptions(ctx);
-        self.refresh_all(ctx);
+        self.control.birth.ready(self.callers());
+        self.restore_subscriptions();
+        self.lists.refresh_all(&mut self.control);
     }
 
     /// Whether server messages outside of calls can reach a client.
     fn wants_events(&self) -> bool {
         let listens = |session| self.spec.of_all.subscription_registry.listens(session);
-        !self.is_own_session || self.spec.key.session().is_some_and(listens)
+        !self.control.is_own_session || self.spec.key.session().is_some_and(listens)
     }
 
     /// Opens the event stream because the client of this session started to listen.
     pub(super) fn listen_for_client(&mut self) {
-        if let ConnectionState::Ready(open) = &self.state
-            && self.is_own_session
+        if let ConnectionState::Ready(open) = &self.control.state
+            && self.control.is_own_session
         {
             open.calls.link().listen();
         }
     }
 
     fn http_session(&self) -> Option<HttpSession> {
-        self.state.calls()?.link().http_session()
+        self.control.state.calls()?.link().http_session()
     }
 
     /// Opens a worker channel on every other arbiter, if the transport allows it. A client's own
     /// session needs none, because its calls come from the connection's own arbiter.
-    fn open_worker_channels(
-        &self,
-        calls: &CallsInFlight,
-        ctx: &mut Context<Self>,
-    ) -> Vec<WorkerChannelHandle> {
+    fn open_worker_channels(&self, calls: &CallsInFlight) -> Vec<WorkerChannelHandle> {
         let session = calls.link().http_session();
-        let Some(session) = session.filter(|_| !self.is_own_session) else {
+        let Some(session) = session.filter(|_| !self.control.is_own_session) else {
             return Vec::new();
         };
         let others =
             (0..self.spec.of_all.arbiters.count().get()).filter(|index| *index != self.spec.home);
-        let owner = || ctx.address().recipient();
+        let owner = || self.address.clone().recipient();
         let start =
             |arbiter| WorkerChannelHandle::start(&self.spec, arbiter, session.clone(), owner());
         others.map(start).collect()
     }
 
-    pub(super) fn callers(&self, ctx: &mut Context<Self>) -> CallSenders {
-        let own = ctx.address().recipient::<CallMessage>();
+    pub(super) fn callers(&self) -> CallSenders {
+        let own = self.address.clone().recipient::<CallMessage>();
         let count = self.spec.of_all.arbiters.count().get();
         let nearest = |index: usize| {
-            let mut channels = self.state.worker_channels().iter();
+            let mut channels = self.control.state.worker_channels().iter();
             let channel = channels.find(|channel| channel.arbiter == index);
             channel.map_or_else(
                 || own.clone(),
@@ -126,17 +120,17 @@ impl Connection {
             )
         };
         let ways = (0..count).map(nearest).collect();
-        let owner = ctx.address().recipient();
-        CallSenders::new(ways, owner, self.part.revision, &self.spec)
+        let owner = self.address.clone().recipient();
+        CallSenders::new(ways, owner, self.lists.part.revision, &self.spec)
     }
 
     /// Restores the log level and the subscriptions that the previous connection had.
-    pub(super) fn restore_subscriptions(&mut self, ctx: &mut Context<Self>) {
-        let Some(negotiated) = self.state.negotiated() else {
+    pub(super) fn restore_subscriptions(&mut self) {
+        let Some(negotiated) = self.control.state.negotiated() else {
             return;
         };
         if negotiated.is_modern() {
-            return self.update_listen_stream(ctx);
+            return self.listening.update(&mut self.control);
         }
         let (subscription_registry, key) = (
             self.spec.of_all.subscription_registry.clone(),
@@ -149,48 +143,72 @@ impl Connection {
         let uris = subscription_registry.subscriptions(self.spec.server(), key);
         self.sent_log_level = None;
         if let Some(level) = level {
-            self.request_log_level(level, ctx);
+            self.request_log_level(level);
         }
         for uri in uris {
-            self.subscribe(&uri, ctx);
+            self.subscribe(&uri);
         }
     }
 
-    pub(super) fn subscribe(&mut self, uri: &str, ctx: &mut Context<Self>) {
+    pub(super) fn subscribe(&mut self, uri: &str) {
         let own = OwnRequest::ConnectionCommand("resources/subscribe");
-        self.change_subscription(&Method::ResourcesSubscribe, uri, own, ctx);
+        self.change_subscription(&Method::ResourcesSubscribe, uri, own);
     }
 
-    pub(super) fn unsubscribe(&mut self, uri: &str, ctx: &mut Context<Self>) {
+    pub(super) fn unsubscribe(&mut self, uri: &str) {
         let own = OwnRequest::ConnectionCommand("resources/unsubscribe");
-        self.change_subscription(&Method::ResourcesUnsubscribe, uri, own, ctx);
+        self.change_subscription(&Method::ResourcesUnsubscribe, uri, own);
     }
 
     /// Sent only to a server that declared subscriptions (S-LIFE-05).
-    fn change_subscription(
-        &mut self,
-        method: &Method,
-        uri: &str,
-        own: OwnRequest,
-        ctx: &mut Context<Self>,
-    ) {
-        let negotiated = self.state.negotiated();
+    fn change_subscription(&mut self, method: &Method, uri: &str, own: OwnRequest) {
+        let negotiated = self.control.state.negotiated();
         if negotiated.is_some_and(Negotiated::has_subscriptions) {
-            self.ask_server(method, &json!({ "uri": uri }), own, ctx);
+            self.control.ask_server(method, &json!({ "uri": uri }), own);
         }
     }
 
-    pub(super) fn request_log_level(&mut self, level: LogLevel, ctx: &mut Context<Self>) {
-        let negotiated = self.state.negotiated();
+    pub(super) fn request_log_level(&mut self, level: LogLevel) {
+        let negotiated = self.control.state.negotiated();
         if negotiated.is_some_and(|negotiated| negotiated.has("logging")) {
             self.sent_log_level = Some(level);
             let own = OwnRequest::ConnectionCommand("logging/setLevel");
-            self.ask_server(
-                &Method::LoggingSetLevel,
-                &json!({ "level": level }),
-                own,
-                ctx,
-            );
+            self.control
+                .ask_server(&Method::LoggingSetLevel, &json!({ "level": level }), own);
         }
+    }
+}
+
+impl Handler<WorkerChannelEvent> for Connection {
+    type Result = ();
+
+    fn handle(&mut self, message: WorkerChannelEvent, ctx: &mut Self::Context) {
+        // Worker channels end before the link is closed, which takes a while.
+        if self.control.state.is_ending() {
+            return;
+        }
+        match message {
+            WorkerChannelEvent::UnhandledEvent(unhandled) => self.on_unhandled(*unhandled),
+            WorkerChannelEvent::SessionRefused {
+                arbiter,
+                session,
+                error,
+            } => {
+                if let ConnectionState::Ready(open) = &self.control.state
+                    && let Some(current) = open.calls.link().http_session()
+                    && current != session
+                    && let Some(channel) = open.channel(arbiter)
+                {
+                    // The worker channel used a session that has been replaced since.
+                    let renewed = WorkerChannelCommand::Renewed(current);
+                    channel.address.do_send(renewed);
+                } else {
+                    self.session_doubted(&error);
+                }
+            }
+            WorkerChannelEvent::Suspected => self.suspect(),
+            WorkerChannelEvent::Died(why) => self.control.fail(format!("a worker channel {why}")),
+        }
+        self.settle(ctx);
     }
 }

@@ -92,7 +92,7 @@ impl SessionWatch {
     }
 
     /// Records the answer to a probe.
-    pub(super) fn on_question_answered(&mut self, is_ping: bool, now: Instant) -> SessionVerdict {
+    pub(super) fn on_probe_answered(&mut self, is_ping: bool, now: Instant) -> SessionVerdict {
         self.worked = true;
         self.ping_works |= is_ping;
         self.answered = Some(now);
@@ -115,7 +115,7 @@ impl SessionWatch {
     }
 
     /// Records the refusal of a probe. `has_list`: a list was read in this session.
-    pub(super) fn on_question_refused(
+    pub(super) fn on_probe_refused(
         &mut self,
         error: &LinkError,
         (is_ping, has_list): (bool, bool),
@@ -226,25 +226,25 @@ mod tests {
         now: Instant,
     ) -> SessionVerdict {
         let error = LinkError::status(status, "");
-        watch.on_question_refused(&error, (is_ping, true), now, (STABLE, AWAY))
+        watch.on_probe_refused(&error, (is_ping, true), now, (STABLE, AWAY))
     }
 
     /// A session in which `ping` was answered.
     fn worked(now: Instant) -> SessionWatch {
         let mut watch = SessionWatch::default();
-        let verdict = watch.on_question_answered(true, now);
+        let verdict = watch.on_probe_answered(true, now);
         assert_eq!(verdict, SessionVerdict::None);
         watch
     }
 
     #[test]
-    fn a_refusal_counts_only_if_a_question_is_refused_as_well() {
+    fn a_refusal_counts_only_if_a_probe_is_refused_as_well() {
         let now = Instant::now();
         let gone = LinkError::status(404, "");
         let mut watch = worked(now);
         assert!(watch.on_refused(&gone, false));
         assert!(!watch.on_refused(&gone, true));
-        let verdict = watch.on_question_answered(true, now);
+        let verdict = watch.on_probe_answered(true, now);
         assert_eq!(verdict, SessionVerdict::Exists);
         for status in [400, 401, 404, 410, 500] {
             let mut watch = worked(now);
@@ -261,11 +261,11 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_to_a_question_from_before_proves_nothing() {
+    fn an_answer_to_an_earlier_probe_proves_nothing() {
         let now = Instant::now();
         let mut watch = worked(now);
         assert!(!watch.on_refused(&LinkError::status(404, ""), true));
-        let answered = |watch: &mut SessionWatch| watch.on_question_answered(true, now);
+        let answered = |watch: &mut SessionWatch| watch.on_probe_answered(true, now);
         assert_eq!(answered(&mut watch), SessionVerdict::Ask);
         assert_eq!(answered(&mut watch), SessionVerdict::Exists);
     }
@@ -279,7 +279,7 @@ mod tests {
         assert_eq!(refused(&mut watch, 404, false, now), SessionVerdict::Renew);
         // A server without `ping` and lists, whose session was not in doubt, is left alone.
         let error = LinkError::status(405, "");
-        let verdict = watch.on_question_refused(&error, (true, false), now, (STABLE, AWAY));
+        let verdict = watch.on_probe_refused(&error, (true, false), now, (STABLE, AWAY));
         assert_eq!(verdict, SessionVerdict::None);
     }
 
@@ -316,7 +316,7 @@ mod tests {
             assert!(watch.is_away());
             let verdict = refused(&mut watch, status, true, now + AWAY);
             assert_eq!(verdict, SessionVerdict::GiveUp, "{status}");
-            watch.on_question_answered(true, now);
+            watch.on_probe_answered(true, now);
             assert!(!watch.is_away());
         }
     }
@@ -328,11 +328,11 @@ mod tests {
         let unknown = LinkError::status(404, "Session not found");
         for _ in 0..CONTRADICTIONS_MAX {
             watch.on_refused(&unknown, false);
-            let verdict = watch.on_question_answered(true, now);
+            let verdict = watch.on_probe_answered(true, now);
             assert_eq!(verdict, SessionVerdict::Exists);
         }
         watch.on_refused(&unknown, false);
-        let verdict = watch.on_question_answered(true, now);
+        let verdict = watch.on_probe_answered(true, now);
         assert_eq!(verdict, SessionVerdict::GiveUp);
     }
 }

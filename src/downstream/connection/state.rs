@@ -1,9 +1,12 @@
 //! The states of a connection, with the data of each.
 
+use tokio::time::Instant;
+
 use crate::downstream::connection::era_probe::EraProbe;
 use crate::downstream::connection::handshake::Negotiated;
 use crate::downstream::in_flight::CallsInFlight;
-use crate::downstream::worker_channel::WorkerChannelHandle;
+use crate::downstream::worker_channel::{WorkerChannelCommand, WorkerChannelHandle};
+use crate::protocol::Revision;
 
 pub(super) enum ConnectionState {
     /// The link is being opened.
@@ -74,6 +77,26 @@ impl ConnectionState {
         }
     }
 
+    pub(super) fn revision(&self) -> Option<Revision> {
+        self.negotiated().map(|negotiated| negotiated.revision)
+    }
+
+    /// Whether the server has read everything that was sent, if the transport can tell.
+    pub(super) fn is_read(&self) -> Option<bool> {
+        self.calls()?.link().is_read()
+    }
+
+    /// When the next step of the opening is due.
+    pub(super) fn opening_deadline(&self) -> Option<Instant> {
+        match self {
+            Self::Handshaking { calls, era_probe } => {
+                let tells_reading = calls.link().is_read().is_some();
+                Some(era_probe.deadline(tells_reading))
+            }
+            Self::Opening | Self::Ready(_) | Self::Renewing(_) | Self::Ending => None,
+        }
+    }
+
     pub(super) fn worker_channels(&self) -> &[WorkerChannelHandle] {
         match self {
             Self::Ready(open) | Self::Renewing(open) => &open.worker_channels,
@@ -83,5 +106,26 @@ impl ConnectionState {
 
     pub(super) fn is_modern(&self) -> bool {
         self.negotiated().is_some_and(Negotiated::is_modern)
+    }
+}
+
+impl OpenConnection {
+    pub(super) fn channel(&self, arbiter: usize) -> Option<&WorkerChannelHandle> {
+        let mut channels = self.worker_channels.iter();
+        channels.find(|channel| channel.arbiter == arbiter)
+    }
+
+    /// Resends the requests that the server refused, now that the new handshake is done.
+    pub(super) fn renewed(&mut self, wants_events: bool) {
+        if !self.negotiated.is_modern() && wants_events {
+            self.calls.link().listen();
+        }
+        self.calls.resend(Instant::now());
+        if let Some(session) = self.calls.link().http_session() {
+            for worker_channel in &self.worker_channels {
+                let renewed = WorkerChannelCommand::Renewed(session.clone());
+                worker_channel.address.do_send(renewed);
+            }
+        }
     }
 }

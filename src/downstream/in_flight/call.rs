@@ -3,17 +3,26 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use serde_json::json as value;
 use tokio::time::Instant;
 
-use crate::bridge::headers::PassedHeaders;
+use crate::bridge::result::strip_for_legacy;
 use crate::bridge::task::Task;
-use crate::downstream::call_request::{Deadline, Reply, TaskMode};
+use crate::downstream::call_request::{CallRequest, Deadline, Reply, TaskMode};
 use crate::downstream::caller::Caller;
 use crate::downstream::in_flight::input_round::{InputAnswers, InputRound};
+use crate::downstream::in_flight::rewrite::{self, RepeatableRequest};
+use crate::downstream::in_flight::server_link::ServerLink;
 use crate::downstream::pool::lease::Lease;
 use crate::downstream::resilience::admission::CallPermit;
-use crate::protocol::{Edit, Method, Request, json};
-use crate::transport::{OutgoingFrame, SessionRefusal};
+use crate::id::CallNumbers;
+use crate::protocol::{
+    Era, Failure, Method, Notification, Outcome, RawJson, Request, Response, Revision, json,
+};
+use crate::transport::{OutgoingFrame, SendError, SessionRefusal};
+
+/// The answer of a call that ends.
+pub(super) type CallAnswer = Result<Response, Failure>;
 
 pub(super) struct InFlightCall {
     /// Number by which the caller knows the call.
@@ -62,19 +71,6 @@ pub(super) enum WireState {
     AwaitsClient,
 }
 
-/// A client's request, kept so that it can be sent again with additions.
-pub(super) struct RepeatableRequest {
-    pub(super) request: Request,
-    pub(super) edits: Vec<Edit>,
-    pub(super) headers: PassedHeaders,
-    /// Rounds of input so far.
-    pub(super) rounds: u32,
-    /// Ids of URL elicitations in all rounds.
-    pub(super) elicitation_ids: Vec<String>,
-    /// Whether the request's headers were refused once.
-    pub(super) headers_renewed: bool,
-}
-
 /// The task of a call, as the server last described it.
 pub(super) struct FollowedTask {
     pub(super) task: Task,
@@ -98,6 +94,113 @@ pub(super) enum TaskRequestKind {
 }
 
 impl InFlightCall {
+    /// Prepares a client's call for its server. Its wire id is its number, unless the client's own
+    /// id can be used; `is_taken` tells whether an id is in use on the link.
+    pub(super) fn new(
+        request: CallRequest,
+        permit: CallPermit,
+        server: &ServerLink,
+        is_taken: impl FnOnce(u64) -> bool,
+        now: Instant,
+    ) -> Self {
+        let CallRequest {
+            number,
+            caller,
+            request,
+            edits,
+            headers,
+            forwarded,
+            tasks,
+            deadline,
+            lease,
+            reply,
+        } = request;
+        let traceparent = forwarded.as_ref().and_then(|said| said.traceparent());
+        let mut wire_id = number;
+        let (mut outgoing, repeatable) = if server.is_modern {
+            let repeatable = RepeatableRequest {
+                request,
+                edits,
+                headers,
+                rounds: 0,
+                elicitation_ids: Vec::new(),
+                headers_renewed: false,
+            };
+            let outgoing = rewrite::modern(server, &caller, &repeatable, number, None, traceparent);
+            (outgoing, Some(Box::new(repeatable)))
+        } else {
+            let own = id_of_client(server, &request, tasks).filter(|id| !is_taken(*id));
+            wire_id = own.unwrap_or(number);
+            let outgoing = rewrite::legacy(&request, edits, &caller, wire_id, traceparent);
+            (outgoing, None)
+        };
+        outgoing.forwarded = forwarded;
+        Self {
+            number,
+            wire_id,
+            outgoing,
+            state: WireState::AwaitsHandshake,
+            repeatable,
+            task: None,
+            caller,
+            task_mode: tasks,
+            deadline,
+            expires: deadline.from(now),
+            reply,
+            is_resent: false,
+            _permit: permit,
+            lease,
+        }
+    }
+
+    /// Sends the call for the first time, unless calls wait for a new handshake.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`SendError`] if the link did not accept it.
+    pub(super) fn send_first(
+        &mut self,
+        server: &ServerLink,
+        now: Instant,
+    ) -> Result<(), SendError> {
+        if !server.awaits_handshake {
+            server.link.send(self.outgoing.clone())?;
+            self.reply.sent(now);
+            self.state = WireState::Sent;
+        }
+        Ok(())
+    }
+
+    /// Restarts the call's deadline because something arrived for it; while its client is asked,
+    /// only the maximum applies.
+    pub(super) fn extend(&mut self, server: &ServerLink, now: Instant) {
+        self.expires = if server.questions.concern(self.number) {
+            self.deadline.latest
+        } else {
+            self.deadline.from(now)
+        };
+    }
+
+    /// Answers the call with a sessionless server's answer or a task's result, converted for the
+    /// caller.
+    pub(super) fn finish(mut self, answer: CallAnswer, server: &ServerLink) {
+        let Some(repeatable) = &self.repeatable else {
+            return self.reply.answer(answer);
+        };
+        if self.caller.revision == Revision::V2025_11_25 {
+            for id in &repeatable.elicitation_ids {
+                let params = RawJson::from_value(&value!({ "elicitationId": id }));
+                let complete = Notification::new(Method::ElicitationComplete, &params);
+                self.reply.notify(complete, server.budget());
+            }
+        }
+        let is_legacy_client = self.caller.revision.era() == Era::Legacy;
+        self.reply.answer(match answer {
+            Ok(response) if is_legacy_client => Ok(for_legacy_client(response)),
+            answer => answer,
+        });
+    }
+
     /// When the call next needs attention.
     pub(super) fn due(&self) -> Instant {
         match self.state {
@@ -145,5 +248,25 @@ impl InFlightCall {
             WireState::Paused { round, .. } => round.map(|round| round.given()),
             _ => None,
         }
+    }
+}
+
+/// The client's own id for a request, if it can be used at the server, whose tools can read it: in a
+/// session of this client alone, where no other request in flight has that id. Calls with a task
+/// use their number, by which tasks are found.
+fn id_of_client(server: &ServerLink, request: &Request, tasks: TaskMode) -> Option<u64> {
+    let is_own = server.spec.key.session().is_some() && tasks == TaskMode::NotRequested;
+    let id = request.id.as_number().filter(|_| is_own)?;
+    (id < CallNumbers::FIRST).then_some(id)
+}
+
+/// Converts a result of the sessionless revision for a client with a handshake.
+fn for_legacy_client(response: Response) -> Response {
+    let (Outcome::Result(result), Some(id)) = (&response.outcome, &response.id) else {
+        return response;
+    };
+    match strip_for_legacy(result) {
+        Some(result) => Response::new(id, &Outcome::Result(result)),
+        None => response,
     }
 }

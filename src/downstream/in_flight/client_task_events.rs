@@ -5,29 +5,30 @@ use tokio::time::Instant;
 
 use crate::bridge::task::Task;
 use crate::downstream::in_flight::call::InFlightCall;
+use crate::downstream::in_flight::client_tasks::ClientTasks;
+use crate::downstream::in_flight::progress_token;
 use crate::downstream::in_flight::task_request::{id_of, is_created};
-use crate::downstream::in_flight::{CallsInFlight, progress_token};
+use crate::downstream::notification_budget::NotificationBudget;
 use crate::protocol::{Method, Notification, Outcome, Response, json};
 
-impl CallsInFlight {
+impl ClientTasks {
     /// Remembers a task that was created for a call, or that a client asks about after a restart,
     /// and forgets one when its client learns that it ended. Called before the client is answered.
     /// Only for servers with a handshake: in the newer revision, clients subscribe to tasks
     /// themselves.
-    pub(super) fn record_task(&self, call: &InFlightCall, response: &Response, now: Instant) {
-        let tasks = &self.spec.client_tasks;
+    pub(super) fn record(&self, call: &InFlightCall, response: &Response, now: Instant) {
         match &response.outcome {
             Outcome::Result(result) if is_created(result) => {
                 let task = Task::from_legacy_created(result);
                 if let (Some(task), Some(notifier)) = (task, call.reply.notifier()) {
-                    tasks.remember(&task, call.number, notifier, now);
+                    self.remember(&task, call.number, notifier, now);
                 }
             }
             outcome => match state_read(call.outgoing.frame.as_ref(), outcome) {
-                Some(TaskState::Ended(id)) => tasks.forget(&id),
-                Some(TaskState::Running(task)) if tasks.of_task(&task.id, now).is_none() => {
+                Some(TaskState::Ended(id)) => self.forget(&id),
+                Some(TaskState::Running(task)) if self.of_task(&task.id, now).is_none() => {
                     if let Some(notifier) = call.reply.notifier() {
-                        tasks.remember(&task, call.number, notifier, now);
+                        self.remember(&task, call.number, notifier, now);
                     }
                 }
                 Some(TaskState::Running(_)) | None => {}
@@ -36,31 +37,37 @@ impl CallsInFlight {
     }
 
     /// Sends progress of a call that continues as a task to the client that follows it.
-    pub(super) fn send_task_progress(&self, notification: &Notification, now: Instant) {
-        let token = progress_token(notification);
-        if let Some(notifier) = token.and_then(|token| self.spec.client_tasks.of_token(token, now))
-        {
-            notifier.notify(
-                notification.clone(),
-                &self.spec.of_server.notification_budget,
-            );
+    pub(super) fn send_progress(
+        &self,
+        notification: Notification,
+        budget: &NotificationBudget,
+        now: Instant,
+    ) {
+        let token = progress_token(&notification);
+        if let Some(notifier) = token.and_then(|token| self.of_token(token, now)) {
+            notifier.notify(notification, budget);
         }
     }
 
     /// Sends the state of a task to the client that follows it.
-    pub(super) fn send_task_status(&self, notification: Notification, now: Instant) {
+    pub(super) fn send_status(
+        &self,
+        notification: Notification,
+        budget: &NotificationBudget,
+        now: Instant,
+    ) {
         let params = notification.frame.member("params");
         let Some(id) = params.as_ref().and_then(id_of) else {
             return;
         };
-        let Some(notifier) = self.spec.client_tasks.of_task(&id, now) else {
+        let Some(notifier) = self.of_task(&id, now) else {
             return;
         };
         let task = params.as_ref().and_then(Task::from_legacy);
         if task.is_some_and(|task| task.status.is_terminal()) {
-            self.spec.client_tasks.forget(&id);
+            self.forget(&id);
         }
-        notifier.notify(notification, &self.spec.of_server.notification_budget);
+        notifier.notify(notification, budget);
     }
 }
 

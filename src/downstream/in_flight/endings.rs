@@ -5,23 +5,26 @@ use tokio::time::Instant;
 
 use crate::bridge::task;
 use crate::downstream::call_request::{CancelCall, TaskMode, lost};
+use crate::downstream::caller::Caller;
 use crate::downstream::cause::error_kind;
 use crate::downstream::in_flight::CallsInFlight;
 use crate::downstream::in_flight::abandoned::{AbandonedRequest, AbandonedRequests};
 use crate::downstream::in_flight::call::{InFlightCall, WireState};
+use crate::downstream::in_flight::server_link::ServerLink;
+use crate::downstream::in_flight::task_request::TaskRequest;
 use crate::downstream::pool::lease::Lease;
 use crate::downstream::refusal;
 use crate::id::{ServerName, SessionId};
 use crate::protocol::{self, Era, ErrorKind, Failure};
 use crate::telemetry::{Counter, millis};
-use crate::transport::{LinkError, OutgoingFrame, SendError};
+use crate::transport::{LinkError, SendError};
 
 impl CallsInFlight {
     /// Cancels a call that its client no longer needs, and notifies the server.
     pub(super) fn cancel(&mut self, cancel: &CancelCall, now: Instant) {
         let number = cancel.number;
-        if self.cancel_queued(number) {
-            return;
+        if let Some(request) = self.take_queued(number) {
+            return request.reply.answer(Err(cancelled()));
         }
         let Some(mut call) = self.take(number) else {
             return;
@@ -32,23 +35,28 @@ impl CallsInFlight {
     }
 
     /// Handles deadlines: resends calls whose pause is over, fails calls that timed out and cancels
-    /// them at the server (S-LIFE-23), and forgets cancelled ones. Returns whether the server
-    /// should be checked.
-    pub(crate) fn expire(&mut self, now: Instant) -> bool {
-        while let Some((number, ())) = self.deadlines.pop_due(now) {
-            if self.expire_queued(number) || self.abandoned.remove(number) {
+    /// them at the server (S-LIFE-23), and forgets cancelled ones.
+    pub(crate) fn expire(&mut self, now: Instant) {
+        while let Some(number) = self.calls.pop_due(now) {
+            if let Some(request) = self.admission.take(number) {
+                self.server.spec.of_all.counters.add(Counter::LateTurns);
+                self.shed(request);
                 continue;
             }
-            match self.calls.get(&number) {
+            if self.abandoned.remove(number) {
+                continue;
+            }
+            match self.calls.get(number) {
                 Some(InFlightCall {
                     state: WireState::Paused { .. },
                     expires,
                     ..
-                }) if *expires > now => self.repeat(number, now),
+                }) if *expires > now => {
+                    self.advance(number, |call, server| call.repeat(server, now));
+                }
                 _ => self.time_out(number, now),
             }
         }
-        self.take_suspicion()
     }
 
     fn time_out(&mut self, number: u64, now: Instant) {
@@ -56,16 +64,16 @@ impl CallsInFlight {
             return;
         };
         self.is_suspicious = true;
-        self.spec.of_all.counters.add(Counter::LateAnswers);
+        self.server.spec.of_all.counters.add(Counter::LateAnswers);
         self.cancel_at_server(&mut call, "timed out", now);
         let failure = self.task_timed_out(&call).unwrap_or_else(|| {
+            let server = self.server.name();
             let message = format!(
-                "server `{}` did not answer in time (idle timeout {}, maximum {}); the call was cancelled",
-                self.spec.server,
+                "server `{server}` did not answer in time (idle timeout {}, maximum {}); the call was cancelled",
                 humantime::format_duration(call.deadline.idle),
                 "`request_timeout_max`"
             );
-            Failure::new(ErrorKind::Timeout, message).server(self.spec.server.as_str())
+            Failure::new(ErrorKind::Timeout, message).server(server.as_str())
         });
         call.reply.answer(Err(failure));
     }
@@ -78,7 +86,7 @@ impl CallsInFlight {
         if caller.revision.era() != Era::Modern || task::is_declared(caller.profile.as_map()) {
             return None;
         }
-        let (server, extension) = (&self.spec.server, task::EXTENSION);
+        let (server, extension) = (self.server.name(), task::EXTENSION);
         let message = format!(
             "server `{server}` ran this call as a task, which timed out and was cancelled; a client that declares the extension `{extension}` can follow the task itself"
         );
@@ -89,17 +97,15 @@ impl CallsInFlight {
 
     /// Fails every call at once with the reason for which the link died.
     pub(crate) fn fail_all(&mut self, why: &str) {
-        self.deadlines.clear();
         self.abandoned = AbandonedRequests::default();
-        self.renumbered.clear();
-        self.questions.clear();
+        self.server.questions.clear();
         // When dropped unanswered, queued calls report that they were not sent.
         drop(self.admission.take_all());
-        for (_, call) in self.calls.drain() {
-            let failure = if call.did_not_run() {
-                unsent(&self.spec.server, why)
-            } else {
-                lost(&self.spec.server, why)
+        for call in self.calls.take_all() {
+            let server = self.server.name();
+            let failure = match call.did_not_run() {
+                true => unsent(server, why),
+                false => lost(server, why),
             };
             call.reply.answer(Err(failure));
         }
@@ -108,14 +114,18 @@ impl CallsInFlight {
     /// Handles a transport failure of a call, or of a request about its task.
     pub(super) fn on_failed(&mut self, number: u64, error: &LinkError, now: Instant) {
         if let LinkError::Status { .. } = error {
-            self.spec.note_refusal(error, now);
+            self.server.spec.note_refusal(error, now);
         }
-        if self.is_followed(number) {
-            return self.ask_later(number, now);
+        if self
+            .calls
+            .get(number)
+            .is_some_and(|call| call.task.is_some())
+        {
+            return self.advance(number, |call, server| call.ask_later(server, now));
         }
         if let Some(call) = self.take(number) {
-            let server = &self.spec.server;
-            let failure = link_failure(server, error);
+            let server = self.server.name();
+            let failure = link_failure(&self.server, error);
             let failure = match &call.repeatable {
                 Some(repeatable) => repeatable.failed(server, failure),
                 None => failure,
@@ -128,7 +138,7 @@ impl CallsInFlight {
     fn cancel_at_server(&mut self, call: &mut InFlightCall, reason: &str, now: Instant) {
         let (wire_id, lease) = (call.wire_id, call.lease.take());
         if let Some(task) = &call.task {
-            self.link.forget(wire_id);
+            self.link().forget(wire_id);
             return self.cancel_task(&task.task.id, &call.caller, lease, now);
         }
         if call.is_between_rounds() {
@@ -143,17 +153,27 @@ impl CallsInFlight {
             return;
         }
         // On a transport with one stream per call, closing the stream cancels the call (C-CANC-02).
-        if !(self.is_modern && self.spec.of_server.connector.knows_call_of_requests()) {
+        if !(self.server.is_modern && self.server.knows_call_of_requests()) {
             let frame = protocol::cancelled(&wire_id, Some(reason));
-            // A dead link reports its own end.
-            let _ = self.link.send(OutgoingFrame::new(None, frame));
+            self.server.notify(frame);
         }
-        self.link.forget(wire_id);
+        self.link().forget(wire_id);
+    }
+
+    /// Cancels a task whose result no client is waiting for (S-CANC-04).
+    fn cancel_task(&mut self, id: &str, caller: &Caller, lease: Option<Lease>, now: Instant) {
+        let wire_id = self.server.next_wire_id();
+        self.abandon(wire_id, caller.session, lease, now);
+        if self.server.takes_cancel() {
+            let cancel = TaskRequest::cancel(id).frame(self.server.is_modern, wire_id, caller);
+            // If the message cannot be sent, the task ends when its time to live expires.
+            let _ = self.link().send(cancel);
+        }
     }
 
     /// Remembers a request that the server may still be working on, until it is answered or
     /// `cancelled_timeout` has passed.
-    pub(super) fn abandon(
+    fn abandon(
         &mut self,
         wire_id: u64,
         session: Option<SessionId>,
@@ -165,15 +185,15 @@ impl CallsInFlight {
             _load: self.admission.abandon(),
             _lease: lease,
         };
-        let until = now + self.spec.settings().limits.cancelled_timeout;
+        let until = now + self.server.spec.settings().limits.cancelled_timeout;
         if self.abandoned.add(wire_id, request, until) {
-            self.deadlines.set(wire_id, until);
+            self.calls.deadlines.set(wire_id, until);
         }
     }
 }
 
 /// The failure of a call that its client cancelled.
-pub(super) fn cancelled() -> Failure {
+fn cancelled() -> Failure {
     Failure::new(ErrorKind::Cancelled, "the client cancelled this call")
 }
 
@@ -189,12 +209,6 @@ pub(super) fn not_sent(server: &ServerName, error: SendError) -> Failure {
         .retry_after_ms(100)
 }
 
-/// The failure of a call whose answer violates the protocol.
-pub(super) fn protocol_failure(server: &ServerName, text: &str) -> Failure {
-    let message = format!("server `{server}`: {text}");
-    Failure::new(ErrorKind::ServerProtocol, message).server(server.as_str())
-}
-
 /// The failure of a call that waited for a session and was never sent.
 fn unsent(server: &ServerName, why: &str) -> Failure {
     let message = format!(
@@ -205,7 +219,8 @@ fn unsent(server: &ServerName, why: &str) -> Failure {
         .retry_after_ms(100)
 }
 
-fn link_failure(server: &ServerName, error: &LinkError) -> Failure {
+fn link_failure(link: &ServerLink, error: &LinkError) -> Failure {
+    let server = link.name();
     match error {
         LinkError::NotSent(_) => {
             let message = format!("server `{server}` cannot be reached: {error}");
@@ -231,7 +246,7 @@ fn link_failure(server: &ServerName, error: &LinkError) -> Failure {
             }
         }
         LinkError::TooLarge { .. } | LinkError::Protocol(_) => {
-            protocol_failure(server, &error.to_string())
+            link.protocol_failure(&error.to_string())
         }
     }
 }

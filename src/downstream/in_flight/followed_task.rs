@@ -5,7 +5,6 @@
 //! asks about it only when the client does (B-TASK-03).
 
 use std::collections::HashSet;
-use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::json;
@@ -14,106 +13,98 @@ use tokio::time::Instant;
 use crate::bridge::question::Question;
 use crate::bridge::result::InputRequired;
 use crate::bridge::task::{self, Task, TaskDetail, TaskStatus};
-use crate::catalog::ServerPart;
 use crate::downstream::call_request::{Deadline, Reply, TaskMode};
-use crate::downstream::caller::Caller;
 use crate::downstream::connection::handshake::error_text;
-use crate::downstream::in_flight::CallsInFlight;
-use crate::downstream::in_flight::call::{FollowedTask, InFlightCall, TaskRequestKind, WireState};
-use crate::downstream::in_flight::task_request::{TaskRequest, id_of, is_created, related_id};
+use crate::downstream::in_flight::call::{
+    CallAnswer, FollowedTask, InFlightCall, TaskRequestKind, WireState,
+};
+use crate::downstream::in_flight::server_link::ServerLink;
+use crate::downstream::in_flight::task_request::{TaskRequest, is_created};
 use crate::downstream::notification_budget::NotificationBudget;
-use crate::downstream::pool::lease::Lease;
-use crate::protocol::{Method, Notification, Outcome, RawJson, Request, RequestId, Response};
+use crate::protocol::{Method, Notification, Outcome, RawJson, RequestId, Response};
 use crate::telemetry::Counter;
 
-impl CallsInFlight {
-    pub(super) fn is_followed(&self, number: u64) -> bool {
-        let call = self.calls.get(&number);
-        call.is_some_and(|call| call.task.is_some())
+impl InFlightCall {
+    /// Whether a response is about the call's task, or creates a task that the gateway follows.
+    pub(super) fn concerns_task(&self, response: &Response, server: &ServerLink) -> bool {
+        let Outcome::Result(result) = &response.outcome else {
+            return self.task.is_some();
+        };
+        let is_ours = !server.is_modern && self.task_mode != TaskMode::FollowedByClient;
+        self.task.is_some() || is_ours && (is_created(result) || self.looks_for_task())
     }
 
-    /// Handles a response about a followed task, or one that creates a task; returns any other
-    /// response.
+    /// Handles a response for which [`Self::concerns_task`] holds.
     pub(super) fn on_task_response(
         &mut self,
-        number: u64,
         response: Response,
+        server: &mut ServerLink,
         now: Instant,
-    ) -> Option<Response> {
-        let call = self.calls.get_mut(&number)?;
-        let Some(followed) = &call.task else {
-            let is_ours = !self.is_modern && call.task_mode != TaskMode::FollowedByClient;
-            let task = match &response.outcome {
-                Outcome::Result(result) if is_ours && is_created(result) => {
-                    Task::from_legacy_created(result)
+    ) -> Option<CallAnswer> {
+        let request = self.task.as_ref().map(|followed| followed.request);
+        match (request, &response.outcome) {
+            (None, Outcome::Error(_)) => Some(Ok(response)),
+            (None, Outcome::Result(result)) => {
+                let task = match is_created(result) {
+                    true => Task::from_legacy_created(result),
+                    false => Task::from_legacy(result),
+                };
+                if self.task_mode == TaskMode::Bridged {
+                    // The breaker must learn now that the server works, not when the task ends.
+                    self.reply.report(&Ok(response));
                 }
-                Outcome::Result(result) if is_ours && call.looks_for_task() => {
-                    Task::from_legacy(result)
-                }
-                _ => return Some(response),
-            };
-            if call.task_mode == TaskMode::Bridged {
-                // The breaker must learn now that the server works, not when the task ends.
-                call.reply.report(&Ok(response));
+                self.begin_task(task, server, now)
             }
-            self.begin_task(number, task, now);
-            return None;
-        };
-        match (followed.request, &response.outcome) {
-            (TaskRequestKind::Result, Outcome::Result(result)) => {
+            (Some(TaskRequestKind::Result), Outcome::Result(result)) => {
                 let bare = task::without_related_task(result);
-                let ended = Outcome::Result(bare.unwrap_or_else(|| result.clone()));
-                self.end_task(number, &ended);
+                self.end_task(&Outcome::Result(bare.unwrap_or_else(|| result.clone())))
             }
-            (TaskRequestKind::Result, Outcome::Error(_)) => self.finish(number, Ok(response)),
-            (TaskRequestKind::Status, Outcome::Result(result)) if self.is_modern => {
+            (Some(TaskRequestKind::Result), Outcome::Error(_)) => Some(Ok(response)),
+            (Some(TaskRequestKind::Status), Outcome::Result(result)) if server.is_modern => {
                 match TaskDetail::from_modern(result) {
-                    Ok(Some(detail)) => self.on_detail(number, detail, now),
-                    Ok(None) => self.fail_call(number, "task cannot be read"),
-                    Err(error) => self.fail_call(number, &error.to_string()),
+                    Ok(Some(detail)) => self.on_detail(detail, server, now),
+                    Ok(None) => unreadable(server),
+                    Err(error) => fails(server, &error.to_string()),
                 }
             }
-            (TaskRequestKind::Status, Outcome::Result(result)) => match Task::from_legacy(result) {
-                Some(task) => self.on_status(number, task, now),
-                None => self.fail_call(number, "task cannot be read"),
-            },
-            (TaskRequestKind::Status, Outcome::Error(error)) => {
-                self.fail_call(number, &format!("task is lost: {}", error_text(error)));
+            (Some(TaskRequestKind::Status), Outcome::Result(result)) => {
+                match Task::from_legacy(result) {
+                    Some(task) => self.on_status(task, server, now),
+                    None => unreadable(server),
+                }
             }
-            (TaskRequestKind::Update, _) => self.ask_later(number, now),
+            (Some(TaskRequestKind::Status), Outcome::Error(error)) => {
+                fails(server, &format!("task is lost: {}", error_text(error)))
+            }
+            (Some(TaskRequestKind::Update), _) => self.ask_later(server, now),
         }
-        None
     }
 
-    /// Starts to follow the task in which the server continues a call; `task` is `None` if the
+    /// Starts to follow the task in which the server continues the call; `task` is `None` if the
     /// server's description of it cannot be read.
-    pub(super) fn begin_task(&mut self, number: u64, task: Option<Task>, now: Instant) {
+    pub(super) fn begin_task(
+        &mut self,
+        task: Option<Task>,
+        server: &ServerLink,
+        now: Instant,
+    ) -> Option<CallAnswer> {
         let Some(task) = task else {
-            return self.fail_call(number, "task cannot be read");
+            return unreadable(server);
         };
-        let Some(call) = self.calls.get_mut(&number) else {
-            return;
-        };
-        self.spec.of_all.counters.add(Counter::TasksFollowed);
-        call.reply.task_created();
+        server.spec.of_all.counters.add(Counter::TasksFollowed);
+        self.reply.task_created();
         let status = task.status;
-        if call.task_mode == TaskMode::Bridged {
+        if self.task_mode == TaskMode::Bridged {
             // A task can be silent during its whole lifetime.
             let idle = task.retention();
             let latest = now + idle;
-            call.deadline = Deadline { idle, latest };
-            call.expires = latest;
-            self.deadlines.set(number, latest);
-            send_state(
-                &mut call.reply,
-                &task,
-                &self.spec.of_server.notification_budget,
-            );
+            self.deadline = Deadline { idle, latest };
+            self.expires = latest;
+            send_state(&mut self.reply, &task, server.budget());
         } else if task.message.is_some() {
-            let budget = &self.spec.of_server.notification_budget;
-            send_progress(&mut call.reply, number, &task, 0, budget);
+            send_progress(&mut self.reply, self.number, &task, 0, server.budget());
         }
-        call.task = Some(Box::new(FollowedTask {
+        self.task = Some(Box::new(FollowedTask {
             task: task.clone(),
             request: TaskRequestKind::Status,
             changes_sent: 0,
@@ -121,203 +112,165 @@ impl CallsInFlight {
             asked: HashSet::new(),
         }));
         match status {
-            TaskStatus::Working => self.ask_later(number, now),
-            _ if self.is_modern => self.ask_about_task(number, now),
-            _ => self.on_status(number, task, now),
+            TaskStatus::Working => self.ask_later(server, now),
+            _ if server.is_modern => self.ask_about_task(server, now),
+            _ => self.on_status(task, server, now),
         }
     }
 
     /// Handles the answer to `tasks/get` of 2025-11-25.
-    fn on_status(&mut self, number: u64, task: Task, now: Instant) {
+    fn on_status(&mut self, task: Task, server: &ServerLink, now: Instant) -> Option<CallAnswer> {
         let status = task.status;
-        self.on_task_change(number, task, now);
+        self.on_task_change(task, server, now);
         match status {
-            TaskStatus::Working => self.ask_later(number, now),
+            TaskStatus::Working => self.ask_later(server, now),
             TaskStatus::InputRequired | TaskStatus::Completed | TaskStatus::Failed => {
-                self.send_task_request(number, TaskRequestKind::Result, None, now);
+                self.send_task_request(TaskRequestKind::Result, None, server, now)
             }
-            TaskStatus::Cancelled => self.fail_call(number, "task was cancelled at the server"),
+            TaskStatus::Cancelled => fails(server, "task was cancelled at the server"),
         }
     }
 
     /// Handles the answer to `tasks/get` of the extension.
-    fn on_detail(&mut self, number: u64, detail: TaskDetail, now: Instant) {
+    fn on_detail(
+        &mut self,
+        detail: TaskDetail,
+        server: &mut ServerLink,
+        now: Instant,
+    ) -> Option<CallAnswer> {
         let status = detail.task.status;
-        self.on_task_change(number, detail.task, now);
+        self.on_task_change(detail.task, server, now);
         match (status, detail.outcome) {
-            (TaskStatus::Completed | TaskStatus::Failed, Some(outcome)) => {
-                self.end_task(number, &outcome);
-            }
+            (TaskStatus::Completed | TaskStatus::Failed, Some(outcome)) => self.end_task(&outcome),
             (TaskStatus::Completed | TaskStatus::Failed, None) => {
-                self.fail_call(number, "task ended without a result");
+                fails(server, "task ended without a result")
             }
-            (TaskStatus::Cancelled, _) => {
-                self.fail_call(number, "task was cancelled at the server");
-            }
-            (TaskStatus::InputRequired, _) => self.on_input_required(number, detail.requests, now),
-            (TaskStatus::Working, _) => self.ask_later(number, now),
+            (TaskStatus::Cancelled, _) => fails(server, "task was cancelled at the server"),
+            (TaskStatus::InputRequired, _) => self.on_input_required(detail.requests, server, now),
+            (TaskStatus::Working, _) => self.ask_later(server, now),
         }
     }
 
     /// Asks the client for inputs that it was not asked for before (C-SUB-04).
     fn on_input_required(
         &mut self,
-        number: u64,
         mut requests: Vec<(String, Question)>,
+        server: &mut ServerLink,
         now: Instant,
-    ) {
-        let call = self.calls.get_mut(&number);
-        let Some(followed) = call.and_then(|call| call.task.as_mut()) else {
-            return;
-        };
+    ) -> Option<CallAnswer> {
+        let followed = self.task.as_mut()?;
         requests.retain(|(key, _)| followed.asked.insert(key.clone()));
         if requests.is_empty() {
-            return self.ask_later(number, now);
+            return self.ask_later(server, now);
         }
         let required = InputRequired {
             requests,
             state: None,
         };
-        self.begin_round(number, required, now);
+        self.begin_round(required, server, now)
     }
 
     /// Stores the task's new state. A change restarts the idle deadline, and is reported as
     /// progress to a client that requested progress.
-    fn on_task_change(&mut self, number: u64, task: Task, now: Instant) {
-        let Some(call) = self.calls.get_mut(&number) else {
-            return;
-        };
-        let is_bridged = call.task_mode == TaskMode::Bridged;
-        let Some(followed) = &mut call.task else {
+    fn on_task_change(&mut self, task: Task, server: &ServerLink, now: Instant) {
+        let is_bridged = self.task_mode == TaskMode::Bridged;
+        let Some(followed) = &mut self.task else {
             return;
         };
         let old = std::mem::replace(&mut followed.task, task.clone());
         let says_more = old.message != task.message || old.status != task.status;
-        let is_change = says_more || old.updated_at != task.updated_at;
         if is_bridged {
-            send_state(
-                &mut call.reply,
-                &task,
-                &self.spec.of_server.notification_budget,
-            );
+            send_state(&mut self.reply, &task, server.budget());
         } else if says_more && !followed.server_reports_progress {
             followed.changes_sent += 1;
             let changes = followed.changes_sent;
-            let budget = &self.spec.of_server.notification_budget;
-            send_progress(&mut call.reply, number, &task, changes, budget);
+            send_progress(
+                &mut self.reply,
+                self.number,
+                &task,
+                changes,
+                server.budget(),
+            );
         }
-        if is_change {
-            self.extend(number, now);
+        if says_more || old.updated_at != task.updated_at {
+            self.extend(server, now);
         }
     }
 
     /// Schedules the next question about the task: after the server's poll interval, or, for a
-    /// bridged task, when the client asks.
-    pub(super) fn ask_later(&mut self, number: u64, now: Instant) {
-        let Some(call) = self.calls.get_mut(&number) else {
-            return;
-        };
-        let Some(followed) = &call.task else {
-            return;
-        };
-        if call.task_mode == TaskMode::Bridged {
-            call.state = WireState::AwaitsClient;
-            send_state(
-                &mut call.reply,
-                &followed.task,
-                &self.spec.of_server.notification_budget,
-            );
+    /// bridged task, when the client asks. The call continues.
+    pub(super) fn ask_later(&mut self, server: &ServerLink, now: Instant) -> Option<CallAnswer> {
+        let followed = self.task.as_ref()?;
+        if self.task_mode == TaskMode::Bridged {
+            self.state = WireState::AwaitsClient;
+            send_state(&mut self.reply, &followed.task, server.budget());
         } else {
             let pause = Duration::from_millis(followed.task.poll_interval_ms());
-            call.state = WireState::Paused {
+            self.state = WireState::Paused {
                 until: now + pause,
                 round: None,
             };
         }
-        self.deadlines.set(number, call.due());
+        None
     }
 
-    /// Handles a status notification: asks the server about the task at once. Returns whether the
-    /// task is followed here.
-    pub(super) fn on_task_status(&mut self, notification: &Notification, now: Instant) -> bool {
-        let state = notification.frame.member("params");
-        let id = state.as_ref().and_then(id_of);
-        let Some(call) = self.follower(id.as_deref()) else {
-            return false;
-        };
-        let number = call.number;
-        if call.task_mode == TaskMode::Bridged {
-            if let Some(task) = state.as_ref().and_then(Task::from_legacy) {
-                self.on_task_change(number, task, now);
+    /// Handles a status notification of the server, with its parameters: asks the server about the
+    /// task at once.
+    pub(super) fn on_task_status(
+        &mut self,
+        state: &RawJson,
+        server: &ServerLink,
+        now: Instant,
+    ) -> Option<CallAnswer> {
+        if self.task_mode == TaskMode::Bridged {
+            if let Some(task) = Task::from_legacy(state) {
+                self.on_task_change(task, server, now);
             }
-        } else if matches!(call.state, WireState::Paused { .. }) {
-            self.ask_about_task(number, now);
+        } else if matches!(self.state, WireState::Paused { .. }) {
+            self.ask_about_task(server, now);
         }
-        true
-    }
-
-    /// The call whose task a question belongs to, if the transport does not tell (S-TASK-L-08).
-    pub(super) fn of_task(&self, request: &Request) -> Option<u64> {
-        if self.is_modern || self.calls.values().all(|call| call.task.is_none()) {
-            return None;
-        }
-        let call = self.follower(related_id(request).as_deref())?;
-        Some(call.number)
-    }
-
-    fn follower(&self, id: Option<&str>) -> Option<&InFlightCall> {
-        let id = id?;
-        let mut calls = self.calls.values();
-        calls.find(|call| call.task.as_ref().is_some_and(|it| it.task.id == id))
+        None
     }
 
     /// Handles a client's question about its bridged task. While a request to the server is
     /// pending, the client receives the last known state.
-    pub(super) fn check_task(&mut self, number: u64, now: Instant) {
-        let Some(call) = self.calls.get_mut(&number) else {
-            return;
-        };
-        let Some(followed) = &call.task else {
-            return;
-        };
-        if matches!(call.state, WireState::AwaitsClient) {
-            self.ask_about_task(number, now);
-        } else if followed.request != TaskRequestKind::Status {
-            send_state(
-                &mut call.reply,
-                &followed.task,
-                &self.spec.of_server.notification_budget,
-            );
+    pub(super) fn check_task(&mut self, server: &ServerLink, now: Instant) -> Option<CallAnswer> {
+        let followed = self.task.as_ref()?;
+        if matches!(self.state, WireState::AwaitsClient) {
+            return self.ask_about_task(server, now);
         }
+        if followed.request != TaskRequestKind::Status {
+            send_state(&mut self.reply, &followed.task, server.budget());
+        }
+        None
     }
 
-    /// Asks the server about the task, or sends it the client's input.
-    pub(super) fn ask_about_task(&mut self, number: u64, now: Instant) {
-        let call = self.calls.get_mut(&number);
-        let answers = call.and_then(InFlightCall::take_input_answers);
+    /// Asks the server about the task, or sends it the client's input. The call continues.
+    pub(super) fn ask_about_task(
+        &mut self,
+        server: &ServerLink,
+        now: Instant,
+    ) -> Option<CallAnswer> {
+        let answers = self.take_input_answers();
         match answers.and_then(|answers| answers.responses) {
             Some(responses) => {
-                self.extend(number, now);
-                self.send_task_request(number, TaskRequestKind::Update, Some(&responses), now);
+                self.extend(server, now);
+                self.send_task_request(TaskRequestKind::Update, Some(&responses), server, now)
             }
-            None => self.send_task_request(number, TaskRequestKind::Status, None, now),
+            None => self.send_task_request(TaskRequestKind::Status, None, server, now),
         }
     }
 
-    /// Sends a request about the task; its id becomes the call's id on the wire.
+    /// Sends a request about the task; its id becomes the call's id on the wire. The call
+    /// continues.
     fn send_task_request(
         &mut self,
-        number: u64,
         request: TaskRequestKind,
         responses: Option<&str>,
+        server: &ServerLink,
         now: Instant,
-    ) {
-        let Some(call) = self.calls.get_mut(&number) else {
-            return;
-        };
-        let Some(followed) = &mut call.task else {
-            return;
-        };
+    ) -> Option<CallAnswer> {
+        let followed = self.task.as_mut()?;
         followed.request = request;
         let about = TaskRequest {
             method: match request {
@@ -328,69 +281,33 @@ impl CallsInFlight {
             task: &followed.task.id,
             responses,
         };
-        let wire_id = self.spec.of_all.numbers.next();
-        let mut outgoing = about.frame(self.is_modern, wire_id, &call.caller);
-        outgoing.forwarded.clone_from(&call.outgoing.forwarded);
-        let sent = if self.awaits_handshake {
-            call.state = WireState::AwaitsHandshake;
-            Ok(())
-        } else {
-            call.state = WireState::Sent;
-            self.link.send(outgoing.clone())
-        };
-        self.deadlines.set(number, call.due());
-        self.set_request(number, wire_id, outgoing);
-        if sent.is_err() {
-            self.ask_later(number, now);
+        self.wire_id = server.next_wire_id();
+        let outgoing = about.frame(server.is_modern, self.wire_id, &self.caller);
+        let before = std::mem::replace(&mut self.outgoing, outgoing);
+        self.outgoing.forwarded = before.forwarded;
+        if server.awaits_handshake {
+            self.state = WireState::AwaitsHandshake;
+            return None;
+        }
+        self.state = WireState::Sent;
+        match server.link.send(self.outgoing.clone()) {
+            Ok(()) => None,
+            Err(_) => self.ask_later(server, now),
         }
     }
 
-    /// Cancels a task whose result no client is waiting for (S-CANC-04).
-    pub(super) fn cancel_task(
-        &mut self,
-        id: &str,
-        caller: &Caller,
-        lease: Option<Lease>,
-        now: Instant,
-    ) {
-        let wire_id = self.spec.of_all.numbers.next();
-        self.abandon(wire_id, caller.session, lease, now);
-        if !self.takes_cancel() {
-            return;
-        }
-        let cancel = TaskRequest::cancel(id).frame(self.is_modern, wire_id, caller);
-        // If the message cannot be sent, the task ends when its time to live expires.
-        let _ = self.link.send(cancel);
+    fn end_task(&self, outcome: &Outcome) -> Option<CallAnswer> {
+        let response = Response::new(&RequestId::from(self.number), outcome);
+        Some(Ok(response))
     }
+}
 
-    /// Whether the server can cancel tasks; servers of 2025-11-25 declare it (S-LIFE-05).
-    fn takes_cancel(&self) -> bool {
-        let part = self.spec.last_part.load();
-        let declares = |part: &Arc<ServerPart>| task::supports_cancel(&part.capabilities);
-        self.is_modern || part.as_ref().is_none_or(declares)
-    }
+fn unreadable(server: &ServerLink) -> Option<CallAnswer> {
+    fails(server, "task cannot be read")
+}
 
-    /// Cancels a task that the server created for a call that was already cancelled.
-    pub(super) fn cancel_late_task(&mut self, response: &Response) {
-        let Outcome::Result(result) = &response.outcome else {
-            return;
-        };
-        if !self.is_modern
-            && self.takes_cancel()
-            && is_created(result)
-            && let Some(task) = Task::from_legacy_created(result)
-        {
-            let about = TaskRequest::cancel(&task.id);
-            let _ = self
-                .link
-                .send(about.legacy(self.spec.of_all.numbers.next()));
-        }
-    }
-
-    fn end_task(&mut self, number: u64, outcome: &Outcome) {
-        let response = Response::new(&RequestId::from(number), outcome);
-        self.finish(number, Ok(response));
-    }
+fn fails(server: &ServerLink, why: &str) -> Option<CallAnswer> {
+    Some(Err(server.protocol_failure(why)))
 }
 
 /// Sends a change of a task to the caller as progress.

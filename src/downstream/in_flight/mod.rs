@@ -4,117 +4,79 @@
 //! of callers and the events of the link. Events that belong to no call are returned to the owner
 //! as [`UnhandledEvent`].
 //!
-//! - `abandoned`: cancelled calls that the server may still be working on
 //! - `call`: one call, and its state on the wire
-//! - `rewrite`: converts the client's bytes for the server: id, name, `_meta`, headers
-//! - `responses`: the server's answers to callers
-//! - `queue`: calls that wait for a busy server
-//! - `session_refusals`: calls whose session the server refused
-//! - `endings`: calls that are cancelled, time out or lose the link
-//! - `questions`: requests of the server that belong to a call, and the clients' answers
 //! - `repeat`, `input_round`: resends a call with the input or the headers that the server requires
 //! - `followed_task`, `task_request`: a call that its server continues as a task
-//! - `unowned_lines`: log lines that name no call
+//! - `call_table`: the calls by number, by id on the wire and by due time
+//! - `server_link`: the link, and how its server has to be addressed
+//! - `rewrite`: converts the client's bytes for the server: id, name, `_meta`, headers
+//! - `pending_questions`: questions of the server that belong to a call
+//! - `responses`: the server's answers to callers, and the clients' answers to questions
+//! - `session_refusals`: calls whose session the server refused
+//! - `endings`: calls that are cancelled, time out or lose the link
+//! - `abandoned`: cancelled calls that the server may still be working on
+//! - `unhandled_event`: events that belong to no call
+//! - `unowned_messages`: requests and log lines that name no call
 //! - `client_tasks`, `client_task_events`: tasks that clients follow themselves
 //!
 //! It does not know sessions, the catalog or supervision: a call is a number, a caller and bytes.
 
 mod abandoned;
 mod call;
+mod call_table;
 mod client_task_events;
 pub(crate) mod client_tasks;
 mod endings;
 mod followed_task;
 mod input_round;
-mod questions;
-mod queue;
+mod pending_questions;
 mod repeat;
 mod responses;
 mod rewrite;
+mod server_link;
 mod session_refusals;
 mod task_request;
-pub(crate) mod unowned_lines;
+mod unhandled_event;
+pub(crate) mod unowned_messages;
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
-use actix::{Actor, Addr, Context, Handler, Recipient};
+use actix::{Actor, Addr, Context, Handler};
 use serde::Deserialize;
 use tokio::time::Instant;
 
-use crate::downstream::call_request::{CallMessage, CallRequest, ClientAnswer, TaskMode};
+use crate::downstream::call_request::{CallMessage, CallRequest, ClientAnswer, Question};
 use crate::downstream::connection::spec::ConnectionSpec;
 use crate::downstream::list_changes::changed_kinds;
-use crate::downstream::resilience::admission::{Admission, CallPermit, QueueTurn};
-use crate::id::{CallNumbers, QuickMap};
-use crate::memory::TimerTable;
-use crate::protocol::{Envelope, Era, Method, Notification, Request, RequestId, Response};
-use crate::transport::{
-    Link, LinkEnd, LinkError, LinkEvent, OutgoingFrame, SendError, SignInPlace,
+use crate::downstream::resilience::admission::{
+    Admission, AdmissionOutcome, CallPermit, QueueTurn,
 };
+use crate::downstream::server_request::{asks_client, gateway_answer};
+use crate::id::SessionId;
+use crate::protocol::{Envelope, Era, Method, Notification, Request};
+use crate::transport::{Link, LinkError, LinkEvent, SendError};
 
 use abandoned::AbandonedRequests;
-use call::{InFlightCall, RepeatableRequest, WireState};
+use call::{CallAnswer, InFlightCall, WireState};
+use call_table::CallTable;
 use endings::not_sent;
-use questions::{LinkUsers, OpenQuestion};
-use rewrite::DeclarationCache;
-use unowned_lines::RecentClient;
+use pending_questions::LinkUsers;
+use server_link::ServerLink;
+use task_request::{id_of, related_id};
+use unowned_messages::{RecentClient, UnownedLine, UnownedMessage};
 
-/// An event of the link that belongs to no client's call.
-pub(crate) enum UnhandledEvent {
-    Response(Response),
-    Notification(Notification),
-    /// `of_ended_call`: it arrived on the stream of an ended call, so it belongs to no other call.
-    Request {
-        request: Request,
-        of_ended_call: bool,
-    },
-    /// One of the connection's own requests failed in transport.
-    Failed {
-        number: u64,
-        error: LinkError,
-    },
-    /// The server refused the session: for the connection's own request if `number` is set,
-    /// otherwise for a call, which waits until it is known whether the session exists.
-    SessionRefused {
-        number: Option<u64>,
-        error: LinkError,
-    },
-    SignIn(SignInPlace),
-    Closed(LinkEnd),
-    /// A subscription at a sessionless server, served by the connection's event stream.
-    Subscription(Box<CallRequest>),
-    /// A call's headers were refused: the call waits until the tools are listed again.
-    HeadersRefused,
-    /// The server no longer speaks the revision that it negotiated.
-    RevisionRefused,
-}
+pub(crate) use unhandled_event::UnhandledEvent;
 
-/// The calls in flight on one link, by number. Messages on the link carry a request id, which
-/// differs from the number once a call was resent.
+/// The calls in flight on one link.
 pub(crate) struct CallsInFlight {
-    spec: Arc<ConnectionSpec>,
-    link: Box<dyn Link>,
-    /// Receives the clients' answers to questions.
-    asker: Recipient<ClientAnswer>,
-    /// Whether the server is sessionless, so that every request describes its client.
-    is_modern: bool,
-    /// Whether the server lost the session, so that calls wait for a new handshake.
-    awaits_handshake: bool,
+    server: ServerLink,
+    calls: CallTable,
+    /// Limits the calls in flight, and holds the queued ones.
+    admission: Admission,
+    abandoned: AbandonedRequests,
     /// The clients whose calls were sent over the link so far.
     users: LinkUsers,
     recent: RecentClient,
-    /// Limits the calls in flight, and holds the queued ones.
-    admission: Admission,
-    calls: QuickMap<u64, InFlightCall>,
-    /// The numbers of repeated calls, by their current id on the wire.
-    renumbered: QuickMap<u64, u64>,
-    abandoned: AbandonedRequests,
-    /// Deadlines and other due times: by number for a call, by wire id for an abandoned request.
-    deadlines: TimerTable<u64>,
-    /// Questions to clients that belong to a call.
-    questions: HashMap<RequestId, OpenQuestion>,
-    declared: DeclarationCache,
     /// Calls with notifications for their callers.
     holding: Vec<u64>,
     /// Whether a call ended in a way that raises doubt about the server.
@@ -128,20 +90,12 @@ impl CallsInFlight {
         A: Actor<Context = Context<A>> + Handler<ClientAnswer> + Handler<QueueTurn>,
     {
         Self {
-            spec: spec.clone(),
-            link,
-            asker: owner.clone().recipient(),
-            is_modern: false,
-            awaits_handshake: false,
+            server: ServerLink::new(spec.clone(), link, owner.clone().recipient()),
+            calls: CallTable::default(),
+            admission: Admission::new(spec.load.clone(), owner.clone().recipient()),
+            abandoned: AbandonedRequests::default(),
             users: LinkUsers::Nobody,
             recent: RecentClient::default(),
-            admission: Admission::new(spec.load.clone(), owner.clone().recipient()),
-            calls: QuickMap::default(),
-            renumbered: QuickMap::default(),
-            abandoned: AbandonedRequests::default(),
-            deadlines: TimerTable::default(),
-            questions: HashMap::new(),
-            declared: DeclarationCache::default(),
             holding: Vec::new(),
             is_suspicious: false,
         }
@@ -149,20 +103,20 @@ impl CallsInFlight {
 
     /// Marks the server as sessionless.
     pub(crate) fn set_modern(&mut self) {
-        self.is_modern = true;
+        self.server.is_modern = true;
     }
 
     pub(crate) fn link(&self) -> &dyn Link {
-        self.link.as_ref()
+        self.server.link.as_ref()
     }
 
     pub(crate) fn into_link(self) -> Box<dyn Link> {
-        self.link
+        self.server.link
     }
 
     /// When [`Self::expire`] must next be called.
     pub(crate) fn next_deadline(&self) -> Option<Instant> {
-        self.deadlines.next()
+        self.calls.deadlines.next()
     }
 
     /// Handles a caller's message: a new call, or a change to one.
@@ -177,102 +131,83 @@ impl CallsInFlight {
                     request.request.method,
                     Method::ResourcesSubscribe | Method::ResourcesUnsubscribe
                 );
-                if self.is_modern && subscribes {
+                if self.server.is_modern && subscribes {
                     return Some(UnhandledEvent::Subscription(request));
                 }
                 self.start(*request, now);
             }
             CallMessage::CancelCall(cancel) => self.cancel(&cancel, now),
-            CallMessage::CheckTask(number) => self.check_task(number, now),
+            CallMessage::CheckTask(number) => {
+                self.advance(number, |call, server| call.check_task(server, now));
+            }
         }
         None
     }
 
-    /// Sends a client's call. Its wire id is its number, unless the client's own id can be used.
-    fn send(&mut self, request: CallRequest, permit: CallPermit, now: Instant) {
-        let CallRequest {
-            number,
-            caller,
-            request,
-            edits,
-            headers,
-            forwarded,
-            tasks,
-            deadline,
-            lease,
-            mut reply,
-        } = request;
-        let traceparent = forwarded.as_ref().and_then(|said| said.traceparent());
-        let mut wire_id = number;
-        let (mut outgoing, repeatable) = if self.is_modern {
-            let repeatable = RepeatableRequest {
-                request,
-                edits,
-                headers,
-                rounds: 0,
-                elicitation_ids: Vec::new(),
-                headers_renewed: false,
-            };
-            let outgoing = rewrite::modern(
-                &self.spec,
-                &self.declared,
-                &caller,
-                &repeatable,
-                number,
-                None,
-                traceparent,
-            );
-            (outgoing, Some(Box::new(repeatable)))
-        } else {
-            wire_id = self.id_of_client(&request, tasks).unwrap_or(number);
-            let outgoing = rewrite::legacy(&request, edits, &caller, wire_id, traceparent);
-            (outgoing, None)
-        };
-        outgoing.forwarded = forwarded;
-        let state = if self.awaits_handshake {
-            WireState::AwaitsHandshake
-        } else if let Err(error) = self.link.send(outgoing.clone()) {
-            self.is_suspicious |= error == SendError::Full;
-            return reply.answer(Err(not_sent(&self.spec.server, error)));
-        } else {
-            reply.sent(now);
-            WireState::Sent
-        };
-        self.users.add(caller.session);
-        let expires = deadline.from(now);
-        self.deadlines.set(number, expires);
-        let call = InFlightCall {
-            number,
-            wire_id,
-            outgoing,
-            state,
-            repeatable,
-            task: None,
-            caller,
-            task_mode: tasks,
-            deadline,
-            expires,
-            reply,
-            is_resent: false,
-            _permit: permit,
-            lease,
-        };
-        let renumbered = (wire_id != number).then_some((wire_id, number));
-        self.renumbered.extend(renumbered);
-        self.calls.insert(number, call);
+    /// Sends a client's call, queues it, or refuses it at once.
+    fn start(&mut self, request: CallRequest, now: Instant) {
+        let number = request.number;
+        match self.admission.enter(request, now) {
+            AdmissionOutcome::Now(request, permit) => self.send(request, permit, now),
+            AdmissionOutcome::Waits(until) => self.calls.deadlines.set(number, until),
+            AdmissionOutcome::Full(request) => self.shed(request),
+        }
     }
 
-    /// The client's own id for a request, if it can be used at the server, whose tools can read it:
-    /// in a session of this client alone, where no other request in flight has that id. Calls with
-    /// a task use their number, by which tasks are found.
-    fn id_of_client(&self, request: &Request, tasks: TaskMode) -> Option<u64> {
-        let is_own = self.spec.key.session().is_some() && tasks == TaskMode::NotRequested;
-        let id = request
-            .id
-            .as_number()
-            .filter(|id| *id < CallNumbers::FIRST)?;
-        let is_taken = self.by_wire_id(id).is_some() || self.abandoned.has(id);
-        (is_own && !is_taken).then_some(id)
+    pub(crate) fn on_turn(&mut self, turn: QueueTurn, now: Instant) {
+        // The call was cancelled meanwhile, so the permit goes to the next one.
+        let Some(request) = self.take_queued(turn.number) else {
+            return;
+        };
+        match turn.permit {
+            Some(permit) => self.send(request, permit, now),
+            None => self.shed(request),
+        }
+    }
+
+    fn take_queued(&mut self, number: u64) -> Option<CallRequest> {
+        let request = self.admission.take(number)?;
+        self.calls.deadlines.remove(&number);
+        Some(request)
+    }
+
+    /// Refuses a call, because the queue is full or the call was queued too long.
+    fn shed(&self, request: CallRequest) {
+        let failure = self.admission.overloaded(self.server.name());
+        request.reply.answer(Err(failure));
+    }
+
+    fn send(&mut self, request: CallRequest, permit: CallPermit, now: Instant) {
+        let is_taken = |id| self.calls.by_wire_id(id).is_some() || self.abandoned.has(id);
+        let mut call = InFlightCall::new(request, permit, &self.server, is_taken, now);
+        if let Err(error) = call.send_first(&self.server, now) {
+            self.is_suspicious |= error == SendError::Full;
+            return call.reply.answer(Err(not_sent(self.server.name(), error)));
+        }
+        self.users.add(call.caller.session);
+        self.calls.insert(call);
+    }
+
+    /// Takes a call a step further, and answers it if the step ends it.
+    fn advance(
+        &mut self,
+        number: u64,
+        step: impl FnOnce(&mut InFlightCall, &mut ServerLink) -> Option<CallAnswer>,
+    ) {
+        let server = &mut self.server;
+        let answer = self.calls.update(number, |call| step(call, server));
+        if let Some(answer) = answer.flatten() {
+            self.finish(number, answer);
+        }
+    }
+
+    /// Removes a call from the tables.
+    fn take(&mut self, number: u64) -> Option<InFlightCall> {
+        let call = self.calls.remove(number)?;
+        if !self.server.is_modern {
+            self.recent.add(&call.caller, Instant::now());
+        }
+        Some(call)
     }
 
     /// Whether a call ended since the last check in a way that raises doubt about the server.
@@ -294,7 +229,7 @@ impl CallsInFlight {
             LinkEvent::Failed { call, error } => {
                 // A refused connection affects more than this call: the owner checks the server.
                 let concerns_owner = matches!(error, LinkError::NotSent(_));
-                if let Some(number) = self.by_wire_id(call) {
+                if let Some(number) = self.calls.by_wire_id(call) {
                     self.on_failed(number, &error, now);
                     if !concerns_owner {
                         return None;
@@ -317,19 +252,18 @@ impl CallsInFlight {
     ) -> Option<UnhandledEvent> {
         let number = match notification.method {
             Method::Progress => progress_token(&notification).and_then(|token| {
-                let is_number = self.calls.contains_key(&token);
+                let is_number = self.calls.get(token).is_some();
                 is_number
                     .then_some(token)
-                    .or_else(|| self.by_wire_id(token))
+                    .or_else(|| self.calls.by_wire_id(token))
             }),
-            Method::TaskStatus if self.on_task_status(&notification, now) => return None,
             Method::TaskStatus => {
-                self.send_task_status(notification, now);
+                self.on_task_status(notification, now);
                 return None;
             }
             Method::LogMessage => match wire_id {
-                Some(wire_id) => self.by_wire_id(wire_id),
-                None if self.is_modern => self.sole_logging_call(),
+                Some(wire_id) => self.calls.by_wire_id(wire_id),
+                None if self.server.is_modern => self.calls.sole_logging_call(),
                 None => self.sole_call(),
             },
             Method::Cancelled => {
@@ -343,11 +277,12 @@ impl CallsInFlight {
             }
         };
         let is_progress = notification.method == Method::Progress;
-        let Some(call) = number.and_then(|number| self.calls.get_mut(&number)) else {
+        let Some(call) = number.and_then(|number| self.calls.get_mut(number)) else {
             // Progress after the answer is dropped, unless the call continues as a task. A log
             // line is still of interest.
             if is_progress {
-                self.send_task_progress(&notification, now);
+                let tasks = &self.server.spec.client_tasks;
+                tasks.send_progress(notification, self.server.budget(), now);
                 return None;
             }
             return Some(UnhandledEvent::Notification(notification));
@@ -356,8 +291,7 @@ impl CallsInFlight {
             task.server_reports_progress = true;
         }
         let number = call.number;
-        let budget = &self.spec.of_server.notification_budget;
-        if call.reply.hold(notification, budget) {
+        if call.reply.hold(notification, self.server.budget()) {
             self.holding.push(number);
         }
         if is_progress {
@@ -366,98 +300,175 @@ impl CallsInFlight {
         None
     }
 
+    /// Handles a status notification of the server: it concerns a call's task, or one that a client
+    /// follows itself.
+    fn on_task_status(&mut self, notification: Notification, now: Instant) {
+        let state = notification.frame.member("params");
+        let id = state.as_ref().and_then(id_of);
+        let number = id.and_then(|id| self.calls.by_task(&id));
+        if let (Some(number), Some(state)) = (number, state) {
+            return self.advance(number, |call, server| {
+                call.on_task_status(&state, server, now)
+            });
+        }
+        let tasks = &self.server.spec.client_tasks;
+        tasks.send_status(notification, self.server.budget(), now);
+    }
+
     /// Records that a list has changed, so that it is read before clients see it again. This must
     /// happen before the following answer is delivered, on any thread.
     fn note_list_change(&self, method: &Method) {
         let kinds = changed_kinds(method);
         if !kinds.is_empty() {
-            let changes = &self.spec.of_all.list_changes;
-            changes.announce(&self.spec.server, &self.spec.key, kinds);
+            let spec = &self.server.spec;
+            let changes = &spec.of_all.list_changes;
+            changes.announce(&spec.server, &spec.key, kinds);
+        }
+    }
+
+    fn on_request(&mut self, wire_id: Option<u64>, request: Request) -> Option<UnhandledEvent> {
+        // Outer `Option`: whether the server names a call. Inner: whether that call is in flight.
+        let named = match wire_id {
+            Some(wire_id) => Some(self.calls.by_wire_id(wire_id)),
+            None => self.of_task(&request).map(Some),
+        };
+        let named = named.filter(|_| asks_client(&request.method));
+        let Some(number) = named.flatten() else {
+            return Some(UnhandledEvent::Request {
+                request,
+                of_ended_call: named.is_some(),
+            });
+        };
+        let questions = &mut self.server.questions;
+        self.calls.update(number, |call| {
+            call.expires = call.deadline.latest;
+            questions.ask(call.number, call.task_mode, &mut call.reply, request);
+        });
+        None
+    }
+
+    /// The call whose task a question belongs to, if the transport does not tell (S-TASK-L-08).
+    fn of_task(&self, request: &Request) -> Option<u64> {
+        if self.server.is_modern || self.calls.iter().all(|call| call.task.is_none()) {
+            return None;
+        }
+        self.calls.by_task(&related_id(request)?)
+    }
+
+    /// The session that receives questions which name no call: the only session that ever called;
+    /// before the first call, the one that opened the connection; otherwise the session of all
+    /// calls that the server may be working on. `None` if there can be several.
+    pub(crate) fn session_of_questions(&self) -> Option<SessionId> {
+        match self.users {
+            LinkUsers::Nobody => return self.server.spec.opener,
+            LinkUsers::One(session) => return Some(session),
+            LinkUsers::Several => {}
+        }
+        let session = self.calls.iter().next()?.caller.session?;
+        let now = Instant::now();
+        let mut in_flight = self.calls.iter().map(|call| call.caller.session);
+        let are_same =
+            in_flight.all(|it| it == Some(session)) && self.abandoned.are_of(session, now);
+        // Clients' tasks can also ask questions.
+        (are_same && !self.server.spec.client_tasks.any(now)).then_some(session)
+    }
+
+    /// Asks the client of the calls in flight, on a link that cannot attribute questions but serves
+    /// only one client. Returns the request if no call is in flight.
+    pub(crate) fn ask_any(&mut self, request: Request) -> Option<Request> {
+        let Some(newest) = self.calls.newest().map(|call| call.number) else {
+            return Some(request);
+        };
+        let calls = self.calls.numbers(|_| true);
+        for number in &calls {
+            self.calls
+                .update(*number, |call| call.expires = call.deadline.latest);
+        }
+        let call = self.calls.get_mut(newest)?;
+        let questions = &mut self.server.questions;
+        questions.ask_for_any(calls, &mut call.reply, request);
+        None
+    }
+
+    /// A question that no call waits for.
+    pub(crate) fn question(&self, request: Request) -> Question {
+        self.server.questions.unrelated(request)
+    }
+
+    /// Resends the calls that waited for the tools to be listed again.
+    pub(crate) fn on_headers_listed(&mut self, now: Instant) {
+        let waits = |call: &InFlightCall| matches!(call.state, WireState::AwaitsHeaders);
+        for number in self.calls.numbers(waits) {
+            self.advance(number, |call, server| call.repeat(server, now));
         }
     }
 
     /// Sends callers the notifications held while events were processed.
     pub(crate) fn flush(&mut self) {
         for number in self.holding.drain(..) {
-            if let Some(call) = self.calls.get_mut(&number) {
+            if let Some(call) = self.calls.get_mut(number) {
                 call.reply.flush();
             }
         }
     }
 
-    /// The call that a log line belongs to if the transport does not tell: the only one that
-    /// requested log lines.
-    fn sole_logging_call(&self) -> Option<u64> {
-        let mut logging = self
-            .calls
-            .values()
-            .filter(|it| it.caller.level_of_calls().is_some());
-        let call = logging.next()?;
-        logging.next().is_none().then_some(call.number)
+    /// Delivers a message that names no call to the only client that it can concern; returns the
+    /// message if the client's calls are not on this link.
+    pub(crate) fn take_unowned(&mut self, message: UnownedMessage) -> Option<UnownedMessage> {
+        match message {
+            UnownedMessage::Request(request) => self.ask_any(request).map(UnownedMessage::Request),
+            UnownedMessage::Line(line) => self.take_line(line).map(UnownedMessage::Line),
+        }
+    }
+
+    /// Handles a message that no link of the connection has a call for.
+    pub(crate) fn settle_unowned(&self, message: UnownedMessage) {
+        let spec = &self.server.spec;
+        match message {
+            UnownedMessage::Request(request) => {
+                let roots = &spec.settings().roots;
+                self.server.notify(gateway_answer(&request, roots));
+            }
+            UnownedMessage::Line(line) => line.settle(spec),
+        }
+    }
+
+    fn take_line(&mut self, line: UnownedLine) -> Option<UnownedLine> {
+        let is_here = self.server.spec.load.has_only(self.calls.len());
+        let number = self.calls.newest_of_sole_client().filter(|_| is_here);
+        match number.and_then(|number| self.calls.get_mut(number)) {
+            Some(call) => {
+                call.reply.notify(line.notification, self.server.budget());
+                None
+            }
+            None => Some(line.passed(&self.recent)),
+        }
     }
 
     /// The call that an extension's notification belongs to. Across eras, the client would not
     /// understand it.
     fn extension_call(&self, wire_id: Option<u64>) -> Option<u64> {
         let number = match wire_id {
-            Some(wire_id) => self.by_wire_id(wire_id),
-            None => self.sole_call().filter(|_| self.spec.key.is_leased()),
+            Some(wire_id) => self.calls.by_wire_id(wire_id),
+            None => (self.sole_call()).filter(|_| self.server.spec.key.is_leased()),
         };
-        let call = self.calls.get(&number?)?;
+        let call = self.calls.get(number?)?;
         let is_modern = call.caller.revision.era() == Era::Modern;
-        (is_modern == self.is_modern).then_some(call.number)
+        (is_modern == self.server.is_modern).then_some(call.number)
     }
 
     /// The newest call of the only client with calls in flight, for a line that only one client can
     /// receive. With several links, the connection searches all of them instead.
     fn sole_call(&self) -> Option<u64> {
-        let knows_call = self.spec.of_server.connector.knows_call_of_requests();
-        let is_for_one = !knows_call && self.spec.keeps_logs();
-        let is_candidate = self.spec.key.is_leased() || is_for_one;
-        self.call_of_sole_client().filter(|_| is_candidate)
+        let spec = &self.server.spec;
+        let is_for_one = !self.server.knows_call_of_requests() && spec.keeps_logs();
+        let is_candidate = spec.key.is_leased() || is_for_one;
+        self.calls.newest_of_sole_client().filter(|_| is_candidate)
     }
 
-    /// The call whose last request has this id.
-    fn by_wire_id(&self, wire_id: u64) -> Option<u64> {
-        match self.calls.get(&wire_id) {
-            Some(call) => (call.wire_id == wire_id).then_some(wire_id),
-            None => self.renumbered.get(&wire_id).copied(),
-        }
-    }
-
-    /// Restarts a call's deadlines because something arrived for it; while its client is asked,
-    /// only the maximum applies.
     fn extend(&mut self, number: u64, now: Instant) {
-        let is_asked = self.is_client_asked(number);
-        if let Some(call) = self.calls.get_mut(&number) {
-            call.expires = if is_asked {
-                call.deadline.latest
-            } else {
-                call.deadline.from(now)
-            };
-            self.deadlines.set(number, call.due());
-        }
-    }
-
-    /// Records that another request was written for a call, under a new wire id.
-    fn set_request(&mut self, number: u64, wire_id: u64, outgoing: OutgoingFrame) {
-        if let Some(call) = self.calls.get_mut(&number) {
-            self.renumbered.remove(&call.wire_id);
-            self.renumbered.insert(wire_id, number);
-            call.wire_id = wire_id;
-            call.outgoing = outgoing;
-        }
-    }
-
-    /// Removes a call from the tables.
-    fn take(&mut self, number: u64) -> Option<InFlightCall> {
-        let call = self.calls.remove(&number)?;
-        self.deadlines.remove(&number);
-        if call.wire_id != number {
-            self.renumbered.remove(&call.wire_id);
-        }
-        self.call_ended(&call.caller);
-        Some(call)
+        let server = &self.server;
+        self.calls.update(number, |call| call.extend(server, now));
     }
 }
 

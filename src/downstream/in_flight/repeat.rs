@@ -1,17 +1,16 @@
-//! Resends calls to a sessionless server that requires the client's input or other headers.
+//! Repeats calls to a sessionless server that requires the client's input or other headers.
 
 use tokio::time::Instant;
 
 use crate::bridge::result::InputRequired;
-use crate::downstream::call_request::{Question, lost};
-use crate::downstream::connection::handshake::error_text;
-use crate::downstream::in_flight::call::{RepeatableRequest, WireState};
+use crate::downstream::call_request::lost;
+use crate::downstream::in_flight::call::{CallAnswer, InFlightCall, WireState};
 use crate::downstream::in_flight::endings::not_sent;
 use crate::downstream::in_flight::input_round::{self, InputRound, ROUNDS_MAX, Stop};
-use crate::downstream::in_flight::questions::OpenQuestion;
-use crate::downstream::in_flight::{CallsInFlight, UnhandledEvent, rewrite};
+use crate::downstream::in_flight::rewrite::{self, RepeatableRequest};
+use crate::downstream::in_flight::server_link::ServerLink;
 use crate::id::ServerName;
-use crate::protocol::{ErrorKind, Failure, RawJson, RequestId, Response};
+use crate::protocol::{ErrorKind, Failure, RequestId, Response};
 use crate::telemetry::Counter;
 
 impl RepeatableRequest {
@@ -25,31 +24,31 @@ impl RepeatableRequest {
     }
 }
 
-impl CallsInFlight {
+impl InFlightCall {
     /// Asks the client for the input that the server requires.
-    pub(super) fn begin_round(&mut self, number: u64, required: InputRequired, now: Instant) {
-        let Some(call) = self.calls.get_mut(&number) else {
-            return;
-        };
-        let Some(repeatable) = &mut call.repeatable else {
-            return;
-        };
+    pub(super) fn begin_round(
+        &mut self,
+        required: InputRequired,
+        server: &mut ServerLink,
+        now: Instant,
+    ) -> Option<CallAnswer> {
+        let repeatable = self.repeatable.as_mut()?;
         repeatable.rounds += 1;
         if repeatable.rounds > ROUNDS_MAX {
             let stop = Stop(format!("it asked for more input {ROUNDS_MAX} times"));
-            return self.refuse_input(number, &stop);
+            return Some(Err(input_refused(server, &stop)));
         }
-        let numbers = &self.spec.of_all.numbers;
-        let (round, questions) = match InputRound::plan(required, &call.caller, || numbers.next()) {
+        let planned = InputRound::plan(required, &self.caller, || server.next_wire_id());
+        let (round, questions) = match planned {
             Ok(planned) => planned,
-            Err(stop) => return self.refuse_input(number, &stop),
+            Err(stop) => return Some(Err(input_refused(server, &stop))),
         };
-        self.spec.of_all.counters.add(Counter::InputRounds);
+        server.spec.of_all.counters.add(Counter::InputRounds);
         repeatable
             .elicitation_ids
             .extend(round.urls.iter().cloned());
         let round = Box::new(round);
-        call.state = if questions.is_empty() {
+        self.state = if questions.is_empty() {
             // The server asked for nothing, or for nothing that this client can be asked.
             WireState::Paused {
                 until: now + input_round::pause(repeatable.rounds),
@@ -58,106 +57,80 @@ impl CallsInFlight {
         } else {
             WireState::AwaitsInput(round)
         };
-        call.expires = call.deadline.latest;
-        self.deadlines.set(number, call.due());
+        self.expires = self.deadline.latest;
         for question in questions {
-            let open = OpenQuestion::Input { call: number };
-            self.questions.insert(question.id.clone(), open);
-            call.reply.ask(Question::new(question, self.asker.clone()));
+            let pending = &mut server.questions;
+            pending.ask_for_input(self.number, &mut self.reply, question);
         }
+        None
     }
 
     /// Handles the answer to one question of a round.
     pub(super) fn on_input(
         &mut self,
-        number: u64,
         id: &RequestId,
         answer: Result<Response, Failure>,
         roots: &[String],
+        server: &ServerLink,
         now: Instant,
-    ) {
-        let state = self.calls.get_mut(&number).map(|call| &mut call.state);
-        let Some(WireState::AwaitsInput(round)) = state else {
-            return;
+    ) -> Option<CallAnswer> {
+        let WireState::AwaitsInput(round) = &mut self.state else {
+            return None;
         };
         match round.answered(id, answer, roots) {
-            Err(stop) => self.refuse_input(number, &stop),
-            Ok(()) if round.is_complete() => self.repeat(number, now),
-            Ok(()) => {}
+            Err(stop) => Some(Err(input_refused(server, &stop))),
+            Ok(()) if round.is_complete() => self.repeat(server, now),
+            Ok(()) => None,
         }
     }
 
-    /// Holds a call whose headers were refused until the tools are listed again; at most once per
-    /// call (C-HTTP-09).
-    pub(super) fn on_headers_refused(
-        &mut self,
-        number: u64,
-        error: &RawJson,
-    ) -> Option<UnhandledEvent> {
-        let has_headers = self.spec.of_server.connector.knows_call_of_requests();
-        let call = self.calls.get_mut(&number)?;
-        let repeatable = call.repeatable.as_mut()?;
-        if !has_headers || std::mem::replace(&mut repeatable.headers_renewed, true) {
-            self.fail_call(number, &error_text(error));
-            return None;
+    /// Holds a call whose headers were refused until the tools are listed again. Returns whether
+    /// that can help; it is done at most once per call (C-HTTP-09).
+    pub(super) fn await_headers(&mut self, server: &ServerLink) -> bool {
+        let Some(repeatable) = self.repeatable.as_mut() else {
+            return false;
+        };
+        let is_useless = std::mem::replace(&mut repeatable.headers_renewed, true);
+        if is_useless || !server.knows_call_of_requests() {
+            return false;
         }
-        call.state = WireState::AwaitsHeaders;
-        Some(UnhandledEvent::HeadersRefused)
-    }
-
-    /// Resends the calls that waited for the tools to be listed again.
-    pub(crate) fn on_headers_listed(&mut self, now: Instant) {
-        let waiting = self.calls.values();
-        let waiting = waiting.filter(|call| matches!(call.state, WireState::AwaitsHeaders));
-        let numbers: Vec<u64> = waiting.map(|call| call.number).collect();
-        for number in numbers {
-            self.repeat(number, now);
-        }
+        self.state = WireState::AwaitsHeaders;
+        true
     }
 
     /// Sends a call again under a new id (C-MRTR-03).
-    pub(super) fn repeat(&mut self, number: u64, now: Instant) {
-        if self.is_followed(number) {
-            return self.ask_about_task(number, now);
+    pub(super) fn repeat(&mut self, server: &ServerLink, now: Instant) -> Option<CallAnswer> {
+        if self.task.is_some() {
+            return self.ask_about_task(server, now);
         }
-        let Some(call) = self.calls.get_mut(&number) else {
-            return;
-        };
-        let answers = call.take_input_answers();
-        let Some(repeatable) = &call.repeatable else {
-            return;
-        };
-        let wire_id = self.spec.of_all.numbers.next();
-        let (spec, declared) = (&self.spec, &self.declared);
-        let answers = answers.as_ref();
-        let forwarded = call.outgoing.forwarded.clone();
+        let answers = self.take_input_answers();
+        let repeatable = self.repeatable.as_ref()?;
+        let wire_id = server.next_wire_id();
+        let forwarded = self.outgoing.forwarded.clone();
         let traceparent = forwarded.as_ref().and_then(|said| said.traceparent());
+        let answers = answers.as_ref();
         let mut outgoing = rewrite::modern(
-            spec,
-            declared,
-            &call.caller,
+            server,
+            &self.caller,
             repeatable,
             wire_id,
             answers,
             traceparent,
         );
         outgoing.forwarded = forwarded;
-        if let Err(error) = self.link.send(outgoing.clone()) {
-            let server = &self.spec.server;
-            let failure = repeatable.failed(server, not_sent(server, error));
-            if let Some(call) = self.take(number) {
-                call.reply.answer(Err(failure));
-            }
-            return;
+        if let Err(error) = server.link.send(outgoing.clone()) {
+            let failure = not_sent(server.name(), error);
+            return Some(Err(repeatable.failed(server.name(), failure)));
         }
-        self.set_request(number, wire_id, outgoing);
-        self.extend(number, now);
+        self.wire_id = wire_id;
+        self.outgoing = outgoing;
+        self.extend(server, now);
+        None
     }
+}
 
-    fn refuse_input(&mut self, number: u64, stop: &Stop) {
-        let server = &self.spec.server;
-        let message = format!("server `{server}` needs more input to answer this call: {stop}");
-        let failure = Failure::new(ErrorKind::InputRefused, message).server(server.as_str());
-        self.finish(number, Err(failure));
-    }
+fn input_refused(server: &ServerLink, stop: &Stop) -> Failure {
+    let server = server.name();
+    let message = format!("server `{server}` needs more input to answer this call: {stop}");
+    Failure::new(ErrorKind::InputRefused, message).server(server.as_str())
 }

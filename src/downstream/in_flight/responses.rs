@@ -1,19 +1,18 @@
-//! Delivers the server's answers to callers.
+//! Delivers the server's answers to callers, and the clients' answers to the server's questions.
 
-use serde_json::json;
 use tokio::time::Instant;
 
-use crate::bridge::result::{InputRequired, ResultKind, strip_for_legacy};
+use crate::bridge::result::{InputRequired, ResultKind};
 use crate::bridge::task::Task;
-use crate::downstream::call_request::TaskMode;
+use crate::downstream::call_request::{ClientAnswer, TaskMode};
 use crate::downstream::connection::handshake::error_text;
 use crate::downstream::era::modern;
-use crate::downstream::in_flight::call::InFlightCall;
-use crate::downstream::in_flight::endings::protocol_failure;
+use crate::downstream::in_flight::call::CallAnswer;
+use crate::downstream::in_flight::pending_questions::PendingQuestion;
+use crate::downstream::in_flight::task_request::related_id;
 use crate::downstream::in_flight::{CallsInFlight, UnhandledEvent};
-use crate::protocol::{
-    Era, Failure, Method, Notification, Outcome, RawJson, RequestId, Response, Revision, code,
-};
+use crate::downstream::server_request::answer_frame;
+use crate::protocol::{Era, Notification, Outcome, RequestId, Response, Revision, code};
 
 impl CallsInFlight {
     pub(super) fn on_response(
@@ -22,32 +21,75 @@ impl CallsInFlight {
         now: Instant,
     ) -> Option<UnhandledEvent> {
         let wire_id = response.id.as_ref().and_then(RequestId::as_number);
-        let number = wire_id.and_then(|wire_id| self.by_wire_id(wire_id));
-        let Some(number) = number.filter(|number| !self.is_between_rounds(*number)) else {
+        let number = wire_id.and_then(|wire_id| self.calls.by_wire_id(wire_id));
+        let call = number.and_then(|number| self.calls.get(number));
+        let Some(call) = call.filter(|call| !call.is_between_rounds()) else {
             // The call was answered before, or its caller gave up; now the server is done with it.
             if let Some(wire_id) = wire_id.filter(|wire_id| self.abandoned.remove(*wire_id)) {
-                self.deadlines.remove(&wire_id);
-                self.cancel_late_task(&response);
+                self.calls.deadlines.remove(&wire_id);
+                self.server.cancel_late_task(&response);
             }
             return Some(UnhandledEvent::Response(response));
         };
-        let response = self.on_task_response(number, response, now)?;
-        if self.is_modern {
+        let number = call.number;
+        if call.concerns_task(&response, &self.server) {
+            self.advance(number, |call, server| {
+                call.on_task_response(response, server, now)
+            });
+            return None;
+        }
+        if self.server.is_modern {
             return self.on_modern_response(number, response, now);
         }
         if let Some(call) = self.take(number) {
             if call.task_mode == TaskMode::FollowedByClient {
-                self.record_task(&call, &response, now);
+                let tasks = &self.server.spec.client_tasks;
+                tasks.record(&call, &response, now);
             }
             call.reply.answer(Ok(response));
         }
         None
     }
 
-    /// Whether a call's last request was answered and another one will follow.
-    fn is_between_rounds(&self, number: u64) -> bool {
-        let call = self.calls.get(&number);
-        call.is_some_and(InFlightCall::is_between_rounds)
+    /// Writes a client's answer to the server, and restarts the deadlines that were paused for it.
+    pub(crate) fn on_client_answer(
+        &mut self,
+        answered: ClientAnswer,
+        roots: &[String],
+        now: Instant,
+    ) {
+        let ClientAnswer { request, answer } = answered;
+        let (calls, task) = match self.server.questions.take(&request.id) {
+            Some(PendingQuestion::Input { call }) => {
+                return self.advance(call, |call, server| {
+                    call.on_input(&request.id, answer, roots, server, now)
+                });
+            }
+            Some(PendingQuestion::FromServer { calls, task }) => (calls, task),
+            None => (Vec::new(), None),
+        };
+        let task = task.or_else(|| related_id(&request));
+        let part = self.server.spec.last_part.load();
+        let to = part.as_ref().map_or(Revision::NEWEST, |part| part.revision);
+        let frame = answer_frame(&request, answer, roots, task.as_deref(), to);
+        self.server.notify(frame);
+        for number in calls {
+            self.extend(number, now);
+        }
+    }
+
+    /// Notifies the client of a question that the server cancelled, so that it stops asking its
+    /// user.
+    pub(super) fn on_question_cancelled(&mut self, notification: &Notification, now: Instant) {
+        let Some((cancelled, calls)) = self.server.questions.cancel(notification) else {
+            return;
+        };
+        for number in calls {
+            if let Some(call) = self.calls.get_mut(number) {
+                call.reply.cancel_question(cancelled.clone());
+            }
+            self.extend(number, now);
+        }
     }
 
     fn on_modern_response(
@@ -56,12 +98,21 @@ impl CallsInFlight {
         response: Response,
         now: Instant,
     ) -> Option<UnhandledEvent> {
-        let call = self.calls.get(&number)?;
+        let call = self.calls.get(number)?;
         let is_legacy_client = call.caller.revision.era() == Era::Legacy;
         let is_task_of_client = call.task_mode == TaskMode::FollowedByClient;
         match &response.outcome {
             Outcome::Error(error) => match modern::error_code(error) {
-                Some(code::HEADER_MISMATCH) => return self.on_headers_refused(number, error),
+                Some(code::HEADER_MISMATCH) => {
+                    let server = &self.server;
+                    let is_held = self
+                        .calls
+                        .update(number, |call| call.await_headers(server))?;
+                    if is_held {
+                        return Some(UnhandledEvent::HeadersRefused);
+                    }
+                    self.fail_call(number, &error_text(error));
+                }
                 Some(code::UNSUPPORTED_VERSION) => {
                     self.fail_call(number, &error_text(error));
                     return Some(UnhandledEvent::RevisionRefused);
@@ -71,7 +122,9 @@ impl CallsInFlight {
             Outcome::Result(result) => match ResultKind::of(result) {
                 ResultKind::InputRequired if is_legacy_client => {
                     match InputRequired::parse(result) {
-                        Ok(required) => self.begin_round(number, required, now),
+                        Ok(required) => self.advance(number, |call, server| {
+                            call.begin_round(required, server, now)
+                        }),
                         Err(error) => self.fail_call(number, &error.to_string()),
                     }
                 }
@@ -81,7 +134,8 @@ impl CallsInFlight {
                     self.fail_call(number, "result of an unknown type");
                 }
                 ResultKind::Task if !is_task_of_client => {
-                    self.begin_task(number, Task::from_modern(result), now);
+                    let task = Task::from_modern(result);
+                    self.advance(number, |call, server| call.begin_task(task, server, now));
                 }
                 _ => self.finish(number, Ok(response)),
             },
@@ -90,41 +144,14 @@ impl CallsInFlight {
     }
 
     /// Ends a call with a sessionless server's answer or a task's result, converted for the caller.
-    pub(super) fn finish(&mut self, number: u64, answer: Result<Response, Failure>) {
-        let Some(mut call) = self.take(number) else {
-            return;
-        };
-        let Some(repeatable) = &call.repeatable else {
-            return call.reply.answer(answer);
-        };
-        if call.caller.revision == Revision::V2025_11_25 {
-            for id in &repeatable.elicitation_ids {
-                let params = RawJson::from_value(&json!({ "elicitationId": id }));
-                let complete = Notification::new(Method::ElicitationComplete, &params);
-                call.reply
-                    .notify(complete, &self.spec.of_server.notification_budget);
-            }
+    pub(super) fn finish(&mut self, number: u64, answer: CallAnswer) {
+        if let Some(call) = self.take(number) {
+            call.finish(answer, &self.server);
         }
-        let is_legacy_client = call.caller.revision.era() == Era::Legacy;
-        call.reply.answer(match answer {
-            Ok(response) if is_legacy_client => Ok(for_legacy_client(response)),
-            answer => answer,
-        });
     }
 
-    pub(super) fn fail_call(&mut self, number: u64, why: &str) {
-        let failure = protocol_failure(&self.spec.server, why);
+    fn fail_call(&mut self, number: u64, why: &str) {
+        let failure = self.server.protocol_failure(why);
         self.finish(number, Err(failure));
-    }
-}
-
-/// Converts a result of the sessionless revision for a client with a handshake.
-fn for_legacy_client(response: Response) -> Response {
-    let (Outcome::Result(result), Some(id)) = (&response.outcome, &response.id) else {
-        return response;
-    };
-    match strip_for_legacy(result) {
-        Some(result) => Response::new(id, &Outcome::Result(result)),
-        None => response,
     }
 }

@@ -1,23 +1,20 @@
 //! Converts a client's request for its server: replaces the id, the name and `_meta`, and adds the
 //! headers that repeat them. All other bytes are unchanged.
 
-use std::cell::RefCell;
 use std::collections::HashMap;
-use std::rc::Rc;
 
 use bytes::Bytes;
 use bytestring::ByteString;
 
-use crate::bridge::headers::{self, Headers, ParamHeaders};
-use crate::bridge::meta::{MetaDeclaration, strip_for_legacy, trace_for_legacy};
-use crate::bridge::projection::client_capabilities;
+use crate::bridge::headers::{self, Headers, ParamHeaders, PassedHeaders};
+use crate::bridge::meta::{strip_for_legacy, trace_for_legacy};
 use crate::bridge::task;
 use crate::downstream::call_request::edited_text;
 use crate::downstream::caller::Caller;
 use crate::downstream::connection::spec::ConnectionSpec;
 use crate::downstream::era::modern;
-use crate::downstream::in_flight::call::RepeatableRequest;
 use crate::downstream::in_flight::input_round::InputAnswers;
+use crate::downstream::in_flight::server_link::{DeclarationCache, ServerLink};
 use crate::protocol::{
     DeclaredCapabilities, Edit, Era, Method, RawJson, Request, RequestId, Span, json, splice,
 };
@@ -26,38 +23,25 @@ use crate::transport::OutgoingFrame;
 /// Capacity for the edits that a connection makes itself.
 const EDITS: usize = 4;
 
+/// A client's request, kept so that it can be sent again with additions.
+pub(super) struct RepeatableRequest {
+    pub(super) request: Request,
+    pub(super) edits: Vec<Edit>,
+    pub(super) headers: PassedHeaders,
+    /// Rounds of input so far.
+    pub(super) rounds: u32,
+    /// Ids of URL elicitations in all rounds.
+    pub(super) elicitation_ids: Vec<String>,
+    /// Whether the request's headers were refused once.
+    pub(super) headers_renewed: bool,
+}
+
 /// A client's request for a sessionless server, with the values to replace.
 struct ModernRequest<'a> {
     request: &'a Request,
     edits: &'a [Edit],
     caller: &'a Caller,
     traceparent: Option<&'a str>,
-}
-
-/// The last declaration, cached because most clients of a connection declare the same.
-#[derive(Default)]
-pub(super) struct DeclarationCache(
-    RefCell<Option<(Era, DeclaredCapabilities, Rc<MetaDeclaration>)>>,
-);
-
-impl DeclarationCache {
-    /// Declares to a sessionless server exactly what the client declared.
-    fn of(&self, caller: &Caller) -> Rc<MetaDeclaration> {
-        let (era, profile) = (caller.revision.era(), &caller.profile);
-        let mut last = self.0.borrow_mut();
-        if let Some((of_era, of_profile, declaration)) = &*last
-            && (of_era, of_profile) == (&era, profile)
-        {
-            return declaration.clone();
-        }
-        let declare = |declared| MetaDeclaration::new(modern::REVISION, declared);
-        let declaration = Rc::new(match era {
-            Era::Modern => declare(profile.as_map()),
-            Era::Legacy => declare(&client_capabilities(profile.as_map(), modern::REVISION)),
-        });
-        *last = Some((era, profile.clone(), declaration.clone()));
-        declaration
-    }
 }
 
 /// Builds a call for a server with a handshake.
@@ -82,14 +66,14 @@ pub(super) fn legacy(
 
 /// Builds a call for a sessionless server, with this id and the input that the server required.
 pub(super) fn modern(
-    spec: &ConnectionSpec,
-    declared: &DeclarationCache,
+    server: &ServerLink,
     caller: &Caller,
     repeatable: &RepeatableRequest,
     wire_id: u64,
     answers: Option<&InputAnswers>,
     traceparent: Option<&str>,
 ) -> OutgoingFrame {
+    let spec = &server.spec;
     let declaring_tasks = declaring_tasks(spec, caller, &repeatable.request);
     let rewritten = ModernRequest {
         request: &repeatable.request,
@@ -97,8 +81,8 @@ pub(super) fn modern(
         caller: declaring_tasks.as_ref().unwrap_or(caller),
         traceparent,
     };
-    let mut outgoing = rewritten.frame(declared, wire_id, answers);
-    if spec.of_server.connector.knows_call_of_requests() {
+    let mut outgoing = rewritten.frame(&server.declared, wire_id, answers);
+    if server.knows_call_of_requests() {
         let mut headers = rewritten.headers(&spec.param_headers.load());
         headers.passed.clone_from(&repeatable.headers);
         outgoing.headers = Some(headers);

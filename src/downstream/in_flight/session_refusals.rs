@@ -4,7 +4,7 @@
 use tokio::time::Instant;
 
 use crate::downstream::call_request::lost;
-use crate::downstream::in_flight::call::WireState;
+use crate::downstream::in_flight::call::{InFlightCall, WireState};
 use crate::downstream::in_flight::endings::not_sent;
 use crate::downstream::in_flight::{CallsInFlight, UnhandledEvent};
 use crate::downstream::refusal::session_refused;
@@ -21,8 +21,8 @@ impl CallsInFlight {
     ) -> Option<UnhandledEvent> {
         let is_stale = refusal.is_stale;
         let error = refusal.error.clone();
-        let number = wire_id.and_then(|wire_id| self.by_wire_id(wire_id));
-        let Some(call) = number.and_then(|number| self.calls.get_mut(&number)) else {
+        let number = wire_id.and_then(|wire_id| self.calls.by_wire_id(wire_id));
+        let Some(call) = number.and_then(|number| self.calls.get_mut(number)) else {
             let is_news = wire_id.is_some() || !is_stale;
             return is_news.then_some(UnhandledEvent::SessionRefused {
                 number: wire_id,
@@ -35,7 +35,7 @@ impl CallsInFlight {
         } else if is_stale {
             call.is_resent = true;
             call.state = WireState::AwaitsHandshake;
-            if !self.awaits_handshake {
+            if !self.server.awaits_handshake {
                 self.resend(now);
             }
             return None;
@@ -51,7 +51,7 @@ impl CallsInFlight {
     /// Answers the refused calls with their refusals, because the session exists.
     pub(crate) fn session_confirmed(&mut self, now: Instant) {
         for number in self.refused_calls() {
-            let call = self.calls.get_mut(&number);
+            let call = self.calls.get_mut(number);
             let state = call.map(|call| std::mem::replace(&mut call.state, WireState::Sent));
             if let Some(WireState::AwaitsVerdict(refusal)) = state {
                 self.refuse(number, &refusal, now);
@@ -61,12 +61,12 @@ impl CallsInFlight {
 
     /// Answers a call with its refusal.
     fn refuse(&mut self, number: u64, refusal: &SessionRefusal, now: Instant) {
-        let is_resent = self.calls.get(&number).is_some_and(|call| call.is_resent);
+        let is_resent = self.calls.get(number).is_some_and(|call| call.is_resent);
         if is_resent && !refusal.may_have_run {
             let Some(call) = self.take(number) else {
                 return;
             };
-            let (server, status) = (&self.spec.server, refusal.error.to_string());
+            let (server, status) = (self.server.name(), refusal.error.to_string());
             // The task continues at the server, whether or not the gateway asks about it.
             let failure = match call.task.is_some() {
                 true => lost(server, &status),
@@ -76,7 +76,7 @@ impl CallsInFlight {
         }
         match refusal.answer.clone() {
             Some(Envelope::Response(response)) => {
-                self.spec.note_refusal(&refusal.error, now);
+                self.server.spec.note_refusal(&refusal.error, now);
                 let _ = self.on_response(response, now);
             }
             _ => self.on_failed(number, &refusal.error, now),
@@ -85,34 +85,32 @@ impl CallsInFlight {
 
     /// Holds all calls until the new handshake is done.
     pub(crate) fn hold(&mut self) {
-        self.awaits_handshake = true;
+        self.server.awaits_handshake = true;
     }
 
     /// Sends the held calls in the new session, in the order in which they were made.
     pub(crate) fn resend(&mut self, now: Instant) {
-        self.awaits_handshake = false;
+        self.server.awaits_handshake = false;
         for number in self.refused_calls() {
-            if let Some(call) = self.calls.get_mut(&number) {
+            if let Some(call) = self.calls.get_mut(number) {
                 call.is_resent = true;
                 call.state = WireState::AwaitsHandshake;
             }
         }
-        let waiting = self.calls.values_mut();
-        let mut waiting: Vec<_> = waiting
-            .filter(|call| matches!(call.state, WireState::AwaitsHandshake))
-            .collect();
-        waiting.sort_by_key(|call| call.wire_id);
-        let mut failed = Vec::new();
-        for call in waiting {
+        let waits = |call: &&InFlightCall| matches!(call.state, WireState::AwaitsHandshake);
+        let waiting = self.calls.iter().filter(waits);
+        let mut waiting: Vec<_> = waiting.map(|call| (call.wire_id, call.number)).collect();
+        waiting.sort_unstable();
+        for (_, number) in waiting {
+            let Some(call) = self.calls.get_mut(number) else {
+                continue;
+            };
             call.reply.sent(now);
             call.state = WireState::Sent;
-            if let Err(error) = self.link.send(call.outgoing.clone()) {
-                failed.push((call.number, error));
-            }
-        }
-        for (number, error) in failed {
-            if let Some(call) = self.take(number) {
-                let failure = not_sent(&self.spec.server, error);
+            if let Err(error) = self.server.link.send(call.outgoing.clone())
+                && let Some(call) = self.take(number)
+            {
+                let failure = not_sent(self.server.name(), error);
                 call.reply.answer(Err(failure));
             }
         }
@@ -120,8 +118,7 @@ impl CallsInFlight {
 
     /// Numbers of the calls whose session was refused.
     fn refused_calls(&self) -> Vec<u64> {
-        let refused = self.calls.values();
-        let refused = refused.filter(|call| matches!(call.state, WireState::AwaitsVerdict(_)));
-        refused.map(|call| call.number).collect()
+        let is_refused = |call: &InFlightCall| matches!(call.state, WireState::AwaitsVerdict(_));
+        self.calls.numbers(is_refused)
     }
 }

@@ -218,7 +218,9 @@ impl ConnectionManager {
             listed: watch::Sender::new(is_listed),
         });
         let of_child = spec.clone();
-        let start = Start::new(move |_, birth| Connection::new(of_child.clone(), birth));
+        let start = Start::new(move |ctx, birth| {
+            Connection::new(of_child.clone(), birth, Context::address(ctx))
+        });
         let mut child = ChildSpec::new(child, arbiters, start);
         child.settings = settings.supervision.clone();
         child.key = spread;

@@ -16,7 +16,7 @@ use crate::downstream::pool::Downstreams;
 use crate::downstream::pool::closing::{close, end_idle, lists_outdated};
 use crate::downstream::pool::connection_manager::{ConnectionManager, SWEEP_EVERY};
 use crate::downstream::pool::server::Server;
-use crate::downstream::pool::usage::{RestDecision, UsageSnapshot, rest};
+use crate::downstream::pool::usage::{IdleDecision, UsageSnapshot, idle_decision};
 use crate::downstream::server_event::{RoutedServerEvent, ServerEvent};
 use crate::downstream::subscription_registry::SubscriptionRegistry;
 use crate::id::ServerName;
@@ -245,16 +245,16 @@ impl ConnectionManager {
     pub(crate) fn sweep(&mut self, ctx: &mut Context<Self>) {
         let mut next = SWEEP_EVERY;
         for server in self.servers.load().values() {
-            let again = match self.rest_of(server) {
-                RestDecision::Now => {
-                    self.rest(server);
+            let again = match self.idle_decision(server) {
+                IdleDecision::Now => {
+                    self.stop_idle(server);
                     match server.parts.settings.load().limits.idle_stop {
                         Duration::ZERO => SWEEP_AGAIN,
                         idle_stop => idle_stop,
                     }
                 }
-                RestDecision::In(left) => left,
-                RestDecision::Never => SWEEP_EVERY,
+                IdleDecision::In(left) => left,
+                IdleDecision::Never => SWEEP_EVERY,
             };
             next = next.min(again);
         }
@@ -267,14 +267,14 @@ impl ConnectionManager {
         }));
     }
 
-    fn rest_of(&self, server: &Server) -> RestDecision {
+    fn idle_decision(&self, server: &Server) -> IdleDecision {
         let idle_stop = server.parts.settings.load().limits.idle_stop;
         let snapshot = server.shared.snapshot();
         if snapshot.status.phase() != ChildPhase::Up {
             return if idle_stop.is_zero() {
-                RestDecision::Never
+                IdleDecision::Never
             } else {
-                RestDecision::In(idle_stop)
+                IdleDecision::In(idle_stop)
             };
         }
         let unused_since = server.usage.unused_since().max(snapshot.since);
@@ -284,15 +284,15 @@ impl ConnectionManager {
             is_used: server.has_calls(),
             unused: unused_since.elapsed(),
         };
-        match rest(idle_stop, usage) {
-            RestDecision::Now if server.is_watched(&self.parts.subscription_registry) => {
-                RestDecision::In(SWEEP_AGAIN)
+        match idle_decision(idle_stop, usage) {
+            IdleDecision::Now if server.is_watched(&self.parts.subscription_registry) => {
+                IdleDecision::In(SWEEP_AGAIN)
             }
-            rest => rest,
+            decision => decision,
         }
     }
 
-    fn rest(&self, server: &Arc<Server>) {
+    fn stop_idle(&self, server: &Arc<Server>) {
         let used = server.clone();
         let subscription_registry = self.parts.subscription_registry.clone();
         let (counters, listener) = (self.parts.counters.clone(), self.parts.listener.clone());

@@ -92,7 +92,7 @@ pub(crate) struct UsageSnapshot {
 
 /// When to stop a connection that is up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum RestDecision {
+pub(crate) enum IdleDecision {
     Now,
     /// Check again after this time.
     In(Duration),
@@ -100,22 +100,22 @@ pub(crate) enum RestDecision {
     Never,
 }
 
-pub(crate) fn rest(idle_stop: Duration, usage: UsageSnapshot) -> RestDecision {
+pub(crate) fn idle_decision(idle_stop: Duration, usage: UsageSnapshot) -> IdleDecision {
     if !usage.is_listed {
-        return RestDecision::Never;
+        return IdleDecision::Never;
     }
     if usage.is_for_lists && !usage.is_used {
-        return RestDecision::Now;
+        return IdleDecision::Now;
     }
     if idle_stop.is_zero() {
-        return RestDecision::Never;
+        return IdleDecision::Never;
     }
     if usage.is_used {
-        return RestDecision::In(idle_stop);
+        return IdleDecision::In(idle_stop);
     }
     match idle_stop.checked_sub(usage.unused) {
-        None | Some(Duration::ZERO) => RestDecision::Now,
-        Some(left) => RestDecision::In(left),
+        None | Some(Duration::ZERO) => IdleDecision::Now,
+        Some(left) => IdleDecision::In(left),
     }
 }
 
@@ -124,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_connection_rests_when_it_was_listed_and_unused_for_long_enough() {
+    fn a_connection_is_stopped_when_it_was_listed_and_unused_for_long_enough() {
         let seconds = Duration::from_secs;
         let idle = UsageSnapshot {
             is_listed: true,
@@ -150,19 +150,23 @@ mod tests {
             ..used
         };
         let table = [
-            (0, idle, RestDecision::Never),
-            (5, idle, RestDecision::In(seconds(2))),
-            (3, idle, RestDecision::Now),
-            (1, idle, RestDecision::Now),
-            (1, unlisted, RestDecision::Never),
-            (0, for_lists, RestDecision::Now),
-            (5, for_lists, RestDecision::Now),
-            (1, used, RestDecision::In(seconds(1))),
-            (0, used, RestDecision::Never),
-            (0, used_early, RestDecision::Never),
+            (0, idle, IdleDecision::Never),
+            (5, idle, IdleDecision::In(seconds(2))),
+            (3, idle, IdleDecision::Now),
+            (1, idle, IdleDecision::Now),
+            (1, unlisted, IdleDecision::Never),
+            (0, for_lists, IdleDecision::Now),
+            (5, for_lists, IdleDecision::Now),
+            (1, used, IdleDecision::In(seconds(1))),
+            (0, used, IdleDecision::Never),
+            (0, used_early, IdleDecision::Never),
         ];
         for (idle_stop, usage, expected) in table {
-            assert_eq!(rest(seconds(idle_stop), usage), expected, "{usage:?}");
+            assert_eq!(
+                idle_decision(seconds(idle_stop), usage),
+                expected,
+                "{usage:?}"
+            );
         }
     }
 

@@ -15,7 +15,8 @@ use crate::downstream::call_request::CallRequest;
 use crate::downstream::caller::Caller;
 use crate::downstream::resilience::QueueSettings;
 use crate::downstream::resilience::fair_queue::{FairQueue, PushOutcome};
-use crate::id::{Principal, QuickMap, SessionId};
+use crate::id::{Principal, QuickMap, ServerName, SessionId};
+use crate::protocol::{ErrorKind, Failure};
 
 /// Key of a queued call: its session, or for calls without one, its principal.
 type QueueKey = (Option<SessionId>, Principal);
@@ -234,8 +235,15 @@ impl Admission {
         }
     }
 
-    pub(crate) fn max(&self) -> usize {
-        self.load.gate.max()
+    /// The failure of a call that was refused, displaced or queued too long.
+    pub(crate) fn overloaded(&self, server: &ServerName) -> Failure {
+        let message = format!(
+            "server `{server}` has {} calls in flight, its limit (`calls_per_server`), and other calls are queued; try again later",
+            self.load.gate.max()
+        );
+        Failure::new(ErrorKind::Overloaded, message)
+            .retry_after_ms(500)
+            .server(server.as_str())
     }
 
     pub(crate) fn enter(&mut self, request: CallRequest, now: Instant) -> AdmissionOutcome {

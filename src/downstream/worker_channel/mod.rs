@@ -8,15 +8,14 @@ use tokio::time::Instant;
 
 use crate::downstream::call_request::{CallMessage, ClientAnswer};
 use crate::downstream::connection::spec::ConnectionSpec;
-use crate::downstream::in_flight::unowned_lines::UnownedLine;
+use crate::downstream::in_flight::unowned_messages::UnownedMessage;
 use crate::downstream::in_flight::{CallsInFlight, UnhandledEvent};
 use crate::downstream::link_inbox::{EventsArrived, LinkInbox};
 use crate::downstream::resilience::admission::QueueTurn;
-use crate::downstream::server_request;
 use crate::downstream::timer::Timer;
-use crate::protocol::{Era, Request};
+use crate::protocol::Era;
 use crate::supervision::spawn_temporary;
-use crate::transport::{HttpSession, LinkError, LinkEvent, OutgoingFrame};
+use crate::transport::{HttpSession, LinkError, LinkEvent};
 
 pub(crate) struct WorkerChannel {
     spec: Arc<ConnectionSpec>,
@@ -54,12 +53,9 @@ pub(crate) enum WorkerChannelCommand {
     SessionConfirmed,
     /// The arguments that calls repeat in headers were listed again.
     HeadersKnown,
-    /// A question that arrived outside of a call's stream, for the only call in flight; passed to
-    /// the next worker channel if the call is not here.
-    Ask(Box<Request>, Vec<Addr<WorkerChannel>>),
-    /// A log line that names no call, for the only client with calls in flight; passed to the next
-    /// worker channel if its calls are not here.
-    Line(Box<UnownedLine>, Vec<Addr<WorkerChannel>>),
+    /// A message that names no call, for the only client with calls in flight; passed to the next
+    /// worker channel if the calls are not here.
+    Unowned(Box<UnownedMessage>, Vec<Addr<WorkerChannel>>),
     /// The connection is dead or closing.
     End(String),
 }
@@ -108,29 +104,55 @@ impl Drop for WorkerChannelHandle {
     }
 }
 
-impl WorkerChannel {
-    fn arm(&mut self, ctx: &mut Context<Self>) {
-        let earliest = self.calls.as_ref().and_then(CallsInFlight::next_deadline);
-        self.timer.set(earliest, ctx, |worker_channel, ctx| {
-            worker_channel.timer.fired();
-            let calls = worker_channel.calls.as_mut();
-            if calls.is_some_and(|calls| calls.expire(Instant::now())) {
-                worker_channel.owner.do_send(WorkerChannelEvent::Suspected);
-            }
-            worker_channel.arm(ctx);
-        });
+/// Delivers a message to the link, this one or one of the others, that has the only client's calls.
+pub(crate) fn pass_on(
+    message: UnownedMessage,
+    calls: &mut CallsInFlight,
+    mut others: Vec<Addr<WorkerChannel>>,
+) {
+    let Some(message) = calls.take_unowned(message) else {
+        return;
+    };
+    match others.pop() {
+        Some(next) => next.do_send(WorkerChannelCommand::Unowned(Box::new(message), others)),
+        None => calls.settle_unowned(message),
     }
 }
 
 impl WorkerChannel {
-    fn after_calls(&mut self, ctx: &mut Context<Self>) {
-        if let Some(calls) = &mut self.calls {
-            calls.flush();
-            if calls.take_suspicion() {
-                self.owner.do_send(WorkerChannelEvent::Suspected);
-            }
+    /// Ends every handler: delivers the notifications of calls, reports a suspicion, and sets the
+    /// timer for the next deadline.
+    fn settle(&mut self, ctx: &mut Context<Self>) {
+        let Some(calls) = &mut self.calls else { return };
+        calls.flush();
+        if calls.take_suspicion() {
+            self.owner.do_send(WorkerChannelEvent::Suspected);
         }
-        self.arm(ctx);
+        let next = calls.next_deadline();
+        self.timer.set(next, ctx, |worker_channel, ctx| {
+            worker_channel.timer.fired();
+            if let Some(calls) = &mut worker_channel.calls {
+                calls.expire(Instant::now());
+            }
+            worker_channel.settle(ctx);
+        });
+    }
+
+    fn on_event(&mut self, event: LinkEvent, now: Instant) {
+        let Some(calls) = &mut self.calls else { return };
+        let event = match calls.on_event(event, now) {
+            // The call of a response was cancelled or timed out.
+            None | Some(UnhandledEvent::Response(_)) => return,
+            Some(UnhandledEvent::SessionRefused { error, .. }) => {
+                WorkerChannelEvent::SessionRefused {
+                    arbiter: self.arbiter,
+                    session: self.session.clone(),
+                    error,
+                }
+            }
+            Some(other) => WorkerChannelEvent::UnhandledEvent(Box::new(other)),
+        };
+        self.owner.do_send(event);
     }
 }
 
@@ -168,29 +190,7 @@ impl Handler<EventsArrived> for WorkerChannel {
             }
             self.on_event(event, now);
         }
-        self.after_calls(ctx);
-    }
-}
-
-impl WorkerChannel {
-    fn on_event(&mut self, event: LinkEvent, now: Instant) {
-        let Some(calls) = &mut self.calls else { return };
-        match calls.on_event(event, now) {
-            None => {}
-            Some(UnhandledEvent::SessionRefused { error, .. }) => {
-                let session = self.session.clone();
-                self.owner.do_send(WorkerChannelEvent::SessionRefused {
-                    arbiter: self.arbiter,
-                    session,
-                    error,
-                });
-            }
-            // The call was cancelled or timed out.
-            Some(UnhandledEvent::Response(_)) => {}
-            Some(other) => self
-                .owner
-                .do_send(WorkerChannelEvent::UnhandledEvent(Box::new(other))),
-        }
+        self.settle(ctx);
     }
 }
 
@@ -203,7 +203,7 @@ impl Handler<CallMessage> for WorkerChannel {
             self.owner
                 .do_send(WorkerChannelEvent::UnhandledEvent(Box::new(unhandled)));
         }
-        self.after_calls(ctx);
+        self.settle(ctx);
     }
 }
 
@@ -213,7 +213,7 @@ impl Handler<QueueTurn> for WorkerChannel {
     fn handle(&mut self, turn: QueueTurn, ctx: &mut Self::Context) {
         let Some(calls) = &mut self.calls else { return };
         calls.on_turn(turn, Instant::now());
-        self.after_calls(ctx);
+        self.settle(ctx);
     }
 }
 
@@ -223,7 +223,7 @@ impl Handler<ClientAnswer> for WorkerChannel {
     fn handle(&mut self, answered: ClientAnswer, ctx: &mut Self::Context) {
         let Some(calls) = &mut self.calls else { return };
         calls.on_client_answer(answered, &self.spec.settings().roots, Instant::now());
-        self.arm(ctx);
+        self.settle(ctx);
     }
 }
 
@@ -237,44 +237,15 @@ impl Handler<WorkerChannelCommand> for WorkerChannel {
                 self.session = session.clone();
                 calls.link().set_session(session);
                 calls.resend(Instant::now());
-                self.arm(ctx);
             }
-            WorkerChannelCommand::SessionConfirmed => {
-                calls.session_confirmed(Instant::now());
-                self.arm(ctx);
-            }
-            WorkerChannelCommand::HeadersKnown => {
-                calls.on_headers_listed(Instant::now());
-                self.arm(ctx);
-            }
-            WorkerChannelCommand::Ask(request, mut others) => {
-                let Some(request) = calls.ask_any(*request) else {
-                    return self.arm(ctx);
-                };
-                if let Some(next) = others.pop() {
-                    next.do_send(WorkerChannelCommand::Ask(Box::new(request), others));
-                } else {
-                    // The call has ended meanwhile.
-                    let frame =
-                        server_request::gateway_answer(&request, &self.spec.settings().roots);
-                    let _ = calls.link().send(OutgoingFrame::new(None, frame));
-                }
-            }
-            WorkerChannelCommand::Line(line, mut others) => {
-                let Some(line) = calls.take_line(*line) else {
-                    return;
-                };
-                match others.pop() {
-                    Some(next) => {
-                        next.do_send(WorkerChannelCommand::Line(Box::new(line), others));
-                    }
-                    None => line.settle(&self.spec),
-                }
-            }
+            WorkerChannelCommand::SessionConfirmed => calls.session_confirmed(Instant::now()),
+            WorkerChannelCommand::HeadersKnown => calls.on_headers_listed(Instant::now()),
+            WorkerChannelCommand::Unowned(message, others) => pass_on(*message, calls, others),
             WorkerChannelCommand::End(reason) => {
                 calls.fail_all(&reason);
-                ctx.stop();
+                return ctx.stop();
             }
         }
+        self.settle(ctx);
     }
 }

@@ -7,12 +7,6 @@ use crate::tidy::{body, part, sources};
 /// A type whose methods need more files consists of several types that have no name yet.
 const FILES_MAX: usize = 4;
 
-/// Types with more files, and how many. The numbers may only become smaller.
-const SPREAD: &[(&str, &str, usize)] = &[
-    ("downstream", "CallsInFlight", 10),
-    ("downstream", "Connection", 11),
-];
-
 /// The name of the type that an `impl` block is about: `impl<T> From<X> for a::Name<T> where …` is about `Name`.
 fn implemented(header: &str) -> Option<&str> {
     let mut rest = header.strip_prefix("impl")?;
@@ -51,26 +45,12 @@ fn the_methods_of_a_type_are_in_few_files() {
         }
     }
     assert!(files.len() > 300, "only {} types were found", files.len());
-    let spread = files.iter().filter(|(_, files)| files.len() > FILES_MAX);
-    let spread: Vec<_> = spread
-        .map(|((part, name), files)| (part.as_str(), name.as_str(), files.len()))
+    let spread: Vec<_> = files
+        .iter()
+        .filter(|(_, files)| files.len() > FILES_MAX)
         .collect();
-    assert_eq!(
-        spread, SPREAD,
-        "left: types with methods in more than {FILES_MAX} files, as they are; right: as listed. Make a type of \
-         a part of its fields; lower a number that became smaller"
+    assert!(
+        spread.is_empty(),
+        "methods of one type in more than {FILES_MAX} files; make a type of a part of its fields: {spread:#?}"
     );
-}
-
-#[test]
-fn the_type_of_an_implementation_is_found() {
-    for (header, expected) in [
-        ("impl Plain {", Some("Plain")),
-        ("impl<T: Fn() -> u8> Of<T> {", Some("Of")),
-        ("impl From<A> for b::C<'_> {", Some("C")),
-        ("impl<T> Trait<T> for D where T: E {", Some("D")),
-        ("implied", None),
-    ] {
-        assert_eq!(implemented(header), expected, "{header}");
-    }
 }

@@ -115,7 +115,7 @@ impl Breaker {
     }
 
     /// Whether the breaker is in the same state as a new one.
-    pub(crate) fn is_at_rest(&self) -> bool {
+    pub(crate) fn is_healthy(&self) -> bool {
         matches!(&self.state, BreakerState::Closed(failures) if failures.is_empty())
     }
 

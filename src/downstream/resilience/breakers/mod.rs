@@ -230,8 +230,8 @@ impl Breakers {
     pub(crate) fn view(&self) -> (BreakerView, Vec<BreakerView>) {
         let now = Instant::now();
         let known = self.known.lock();
-        let at_rest = Breaker::new(0);
-        let server = known.server.as_ref().unwrap_or(&at_rest);
+        let healthy = Breaker::new(0);
+        let server = known.server.as_ref().unwrap_or(&healthy);
         let tools = known.tools.iter();
         let tools = tools.map(|(name, breaker)| view(Some(name.clone()), breaker, now));
         let mut tools: Vec<_> = tools.collect();
@@ -276,7 +276,7 @@ impl Breakers {
                 now,
                 &settings,
             );
-            if breaker.is_at_rest() {
+            if breaker.is_healthy() {
                 known.tools.remove(&name);
             }
             turned.extend(turn.map(|turn| (Some(name), turn)));
@@ -304,7 +304,7 @@ impl Breakers {
     fn settle(&self, known: &KnownBreakers) {
         let server = known.server.as_ref();
         let is_troubled =
-            server.is_some_and(|server| !server.is_at_rest()) || !known.tools.is_empty();
+            server.is_some_and(|server| !server.is_healthy()) || !known.tools.is_empty();
         self.is_troubled.store(is_troubled, Ordering::Release);
     }
 }

@@ -146,9 +146,9 @@ fn one_call_tries_and_decides() {
         bench.call(CallVerdict::Success),
         Some(BreakerTransition::Closed)
     );
-    assert!(bench.breaker.is_at_rest());
+    assert!(bench.breaker.is_healthy());
     assert_eq!(bench.record(late, CallVerdict::Failure), None);
-    assert!(bench.breaker.is_at_rest());
+    assert!(bench.breaker.is_healthy());
 }
 
 #[test]
@@ -171,7 +171,7 @@ fn a_slow_trial_does_not_keep_others_from_trying() {
         Some(BreakerTransition::Closed)
     );
     assert_eq!(bench.record(slow, CallVerdict::Failure), None);
-    assert!(bench.breaker.is_at_rest());
+    assert!(bench.breaker.is_healthy());
 }
 
 #[test]

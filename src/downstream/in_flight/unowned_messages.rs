@@ -1,4 +1,4 @@
-//! Log lines that name no call, such as lines on the general stream of an HTTP server, on which
+//! Messages that name no call, such as log lines on the general stream of an HTTP server, on which
 //! official SDKs send the lines of calls.
 
 use std::sync::Arc;
@@ -11,16 +11,21 @@ use tokio::time::Instant;
 use crate::downstream::caller::Caller;
 use crate::downstream::connection::spec::ConnectionSpec;
 use crate::downstream::connection_key::{ConnectionKey, ConnectionOwner};
-use crate::downstream::in_flight::CallsInFlight;
 use crate::downstream::server_event::{RoutedServerEvent, ServerEvent};
-use crate::protocol::Notification;
+use crate::protocol::{Notification, Request};
 use crate::telemetry::LogSource;
 
 /// How long after a call its client still receives such lines: the answer comes on another stream
 /// and can overtake them.
 const LATE_LINES: Duration = Duration::from_secs(1);
 
-/// A log line, passed along the links of a connection until one of them has the client's call.
+/// A message of the server that names no call, passed along the links of a connection until one of
+/// them has the client's calls.
+pub(crate) enum UnownedMessage {
+    Request(Request),
+    Line(UnownedLine),
+}
+
 pub(crate) struct UnownedLine {
     pub(crate) notification: Notification,
     recent: RecentClient,
@@ -38,9 +43,9 @@ pub(crate) enum RecentClient {
 
 impl RecentClient {
     /// Records that a call of this client ended.
-    fn add(&mut self, caller: &Arc<Caller>, at: Instant) {
+    pub(super) fn add(&mut self, caller: &Arc<Caller>, at: Instant) {
         *self = match self {
-            Self::One(last, before) if is_same(last, caller) => {
+            Self::One(last, before) if is_same_client(last, caller) => {
                 Self::One(caller.clone(), at.max(*before))
             }
             Self::One(_, before) | Self::Several(before) if are_close(*before, at) => {
@@ -70,7 +75,7 @@ impl RecentClient {
     }
 }
 
-fn is_same(one: &Caller, other: &Caller) -> bool {
+pub(super) fn is_same_client(one: &Caller, other: &Caller) -> bool {
     one.session.is_some() && one.session == other.session
 }
 
@@ -84,6 +89,12 @@ impl UnownedLine {
             notification,
             recent: RecentClient::Nobody,
         }
+    }
+
+    /// Adds a link that has no call for the line, with the client of the calls that ended last.
+    pub(super) fn passed(mut self, recent: &RecentClient) -> Self {
+        self.recent.merge(recent);
+        self
     }
 
     /// Sends a line that no link has a call for to the one client whose call just ended; otherwise
@@ -104,41 +115,6 @@ impl UnownedLine {
             },
             event: ServerEvent::Log(self.notification),
         });
-    }
-}
-
-impl CallsInFlight {
-    /// Sends a line to the client that owns all calls in flight over the connection; returns the
-    /// line if these calls are not on this link.
-    pub(crate) fn take_line(&mut self, mut line: UnownedLine) -> Option<UnownedLine> {
-        let is_here = self.spec.load.has_only(self.calls.len());
-        let call = self.call_of_sole_client().filter(|_| is_here);
-        match call.and_then(|number| self.calls.get_mut(&number)) {
-            Some(call) => {
-                let budget = &self.spec.of_server.notification_budget;
-                call.reply.notify(line.notification, budget);
-                None
-            }
-            None => {
-                line.recent.merge(&self.recent);
-                Some(line)
-            }
-        }
-    }
-
-    /// The newest call in flight, if all calls belong to one client.
-    pub(super) fn call_of_sole_client(&self) -> Option<u64> {
-        let newest = self.calls.values().max_by_key(|call| call.wire_id)?;
-        let mut others = self.calls.values();
-        let is_of_client = others
-            .all(|call| call.number == newest.number || is_same(&call.caller, &newest.caller));
-        is_of_client.then_some(newest.number)
-    }
-
-    pub(super) fn call_ended(&mut self, caller: &Arc<Caller>) {
-        if !self.is_modern {
-            self.recent.add(caller, Instant::now());
-        }
     }
 }
 

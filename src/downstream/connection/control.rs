@@ -1,0 +1,224 @@
+//! What every part of a connection uses: the specification, the state, and the gateway's own
+//! requests to the server.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+use tokio::time::Instant;
+
+use crate::catalog::ItemKind;
+use crate::downstream::connection::own_requests::{OwnRequest, OwnRequests};
+use crate::downstream::connection::spec::{CallSenders, ConnectionSpec};
+use crate::downstream::connection::state::ConnectionState;
+use crate::downstream::era::modern;
+use crate::downstream::in_flight::CallsInFlight;
+use crate::downstream::server_event::{RoutedServerEvent, ServerEvent};
+use crate::downstream::worker_channel::WorkerChannelCommand;
+use crate::memory::TimerTable;
+use crate::metrics::{ErrorType, MethodLabel};
+use crate::protocol::{Method, cancelled, notification, request};
+use crate::supervision::SupervisorLink;
+use crate::telemetry::{Cause, Reason};
+use crate::transport::{OutgoingFrame, SendError};
+
+use super::measurement::Measurement;
+
+/// Something that a connection does at a certain time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) enum Due {
+    /// Leaves the start queue.
+    LeaveQueue,
+    /// Checks whether the server has started to read.
+    LookWhetherRead,
+    /// Pings the server if it was silent.
+    PingIfSilent,
+    /// Pings the server, which could not be pinged or is out of service.
+    PingAgain,
+    /// Opens a new session.
+    Renew,
+    RefreshAll,
+    /// Fetches the lists that were reported as changed.
+    RefreshStale,
+    /// Fetches a list whose time to live has passed.
+    Expire(ItemKind),
+    /// Fetches a list again that could not be fetched.
+    RetryList(ItemKind),
+    /// Opens the change stream again.
+    ReopenStream,
+}
+
+pub(super) struct Control {
+    pub(super) spec: Arc<ConnectionSpec>,
+    pub(super) birth: SupervisorLink<CallSenders>,
+    pub(super) state: ConnectionState,
+    pub(super) own: OwnRequests,
+    pub(super) measurement: Measurement,
+    pub(super) began: Instant,
+    pub(super) due: TimerTable<Due>,
+    /// Whether the incarnation has ended, so that its actor stops.
+    pub(super) has_ended: bool,
+    /// When the server's write queue became full.
+    unread_since: Option<Instant>,
+    /// Whether this is one client's session. Its lists are the shared ones until calls of the
+    /// client could have changed them.
+    pub(super) is_own_session: bool,
+}
+
+impl Control {
+    pub(super) fn new(spec: Arc<ConnectionSpec>, birth: SupervisorLink<CallSenders>) -> Self {
+        Self {
+            spec,
+            birth,
+            state: ConnectionState::Opening,
+            own: OwnRequests::default(),
+            measurement: Measurement::default(),
+            began: Instant::now(),
+            due: TimerTable::default(),
+            has_ended: false,
+            unread_since: None,
+            is_own_session: false,
+        }
+    }
+
+    pub(super) fn is_modern(&self) -> bool {
+        self.state.is_modern()
+    }
+
+    /// Sends one of the gateway's own requests, and returns its number. A link that does not accept
+    /// it counts as dead.
+    pub(super) fn ask_server(
+        &mut self,
+        method: &Method,
+        params: &Value,
+        own: OwnRequest,
+    ) -> Option<u64> {
+        let calls = self.state.calls()?;
+        let number = self.spec.of_all.numbers.next();
+        let settings = self.spec.settings();
+        let within = match own {
+            OwnRequest::Ping | OwnRequest::Probe => settings.limits.ping_timeout,
+            OwnRequest::Initialize
+            | OwnRequest::Discover
+            | OwnRequest::Listen
+            | OwnRequest::Page(_)
+            | OwnRequest::ConnectionCommand(_) => settings.supervision.connect_timeout,
+        };
+        let outgoing = if matches!(own, OwnRequest::Discover) || self.is_modern() {
+            modern::own(number, method, params)
+        } else {
+            OutgoingFrame::new(Some(number), request(number, method, params))
+        };
+        let outgoing = OutgoingFrame {
+            is_own: true,
+            ..outgoing
+        };
+        match calls.link().send(outgoing) {
+            Ok(()) => {
+                self.unread_since = None;
+                let is_opening = matches!(own, OwnRequest::Initialize | OwnRequest::Discover);
+                let method = MethodLabel::of(method);
+                self.own.add(number, (own, method), Instant::now(), within);
+                if is_opening && self.state.era_probe().is_some() {
+                    // The opening has its own deadlines.
+                    self.own.keep(number);
+                }
+                Some(number)
+            }
+            Err(SendError::Full) if matches!(own, OwnRequest::Ping) => {
+                self.unread();
+                None
+            }
+            Err(error) => {
+                self.fail(format!("`{method}` was not sent: {error}"));
+                None
+            }
+        }
+    }
+
+    /// Handles a full write queue, into which a ping does not fit: fails the connection if the
+    /// queue stays full for the ping timeout.
+    fn unread(&mut self) {
+        let within = self.spec.settings().limits.ping_timeout;
+        let now = Instant::now();
+        match self.unread_since {
+            Some(since) if since + within <= now => {
+                let reason = Reason::from("server does not read: its write queue is full");
+                self.fail(reason.because(Cause::Unresponsive));
+            }
+            Some(_) => {}
+            None => {
+                self.unread_since = Some(now);
+                self.due.set(Due::PingAgain, now + within);
+            }
+        }
+    }
+
+    /// Sends a notification or a response. A dead link reports its own end.
+    pub(super) fn write(&self, frame: bytes::Bytes) {
+        if let Some(calls) = self.state.calls() {
+            let _ = calls.link().send(OutgoingFrame::new(None, frame));
+        }
+    }
+
+    pub(super) fn notify_server(&self, method: &Method) {
+        self.write(notification(method, None::<&()>));
+    }
+
+    /// Removes one of our own requests that ended, and records its duration.
+    pub(super) fn take_own(
+        &mut self,
+        number: u64,
+        error: impl FnOnce() -> Option<ErrorType>,
+    ) -> Option<OwnRequest> {
+        if let Some((method, sent)) = self.own.begun(number) {
+            let revision = self.state.revision();
+            (self.measurement).own_request_ended(&self.spec, revision, method, error, sent);
+        }
+        self.own.take(number)
+    }
+
+    /// Cancels one of our own requests: by ending its stream if it has one (C-CANC-02), otherwise
+    /// with a message (C-STDIO-06).
+    pub(super) fn take_back(&self, number: u64) {
+        self.forget(number);
+        if !self.spec.of_server.connector.knows_call_of_requests() {
+            self.write(cancelled(&number, Some("replaced")));
+        }
+    }
+
+    pub(super) fn forget(&self, number: u64) {
+        if let Some(calls) = self.state.calls() {
+            calls.link().forget(number);
+        }
+    }
+
+    /// When something has to be done next.
+    pub(super) fn next_deadline(&self) -> Option<Instant> {
+        let of_calls = self.state.calls().and_then(CallsInFlight::next_deadline);
+        let of_opening = self.state.opening_deadline();
+        let others = [self.own.next_deadline(), self.due.next(), of_opening];
+        of_calls
+            .into_iter()
+            .chain(others.into_iter().flatten())
+            .min()
+    }
+
+    /// Sets the time of something, unless it is already due at some time.
+    pub(super) fn set_once(&mut self, due: Due, at: Instant) {
+        if self.due.get(&due).is_none() {
+            self.due.set(due, at);
+        }
+    }
+
+    pub(super) fn tell_worker_channels(&self, command: impl Fn() -> WorkerChannelCommand) {
+        for channel in self.state.worker_channels() {
+            channel.address.do_send(command());
+        }
+    }
+
+    pub(super) fn send_event(&self, event: ServerEvent) {
+        let server = self.spec.server().clone();
+        let key = self.spec.key.clone();
+        (self.spec.of_all.listener)(RoutedServerEvent { server, key, event });
+    }
+}
