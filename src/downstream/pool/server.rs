@@ -128,6 +128,7 @@ impl Server {
             sharing: self.parts.settings.load().sharing,
             known: self.parts.era.facts(),
             knows_call_of_requests: self.parts.connector.knows_call_of_requests(),
+            starts_process: self.parts.connector.starts_process(),
             is_isolated: self.parts.isolation.is_needed(),
         }
     }
@@ -489,6 +490,7 @@ impl ServerSettings {
                 TransportSettings::Stdio(_) => false,
                 TransportSettings::Http(http) => http.kind != HttpKind::Sse,
             },
+            starts_process: matches!(self.transport, TransportSettings::Stdio(_)),
             is_isolated,
         };
         ConnectionKey {
