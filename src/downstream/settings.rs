@@ -17,7 +17,7 @@ use crate::id::{CredentialContext, ServerName};
 use crate::protocol::{ErrorKind, Failure};
 use crate::supervision::Settings as SupervisionSettings;
 use crate::transport::{
-    FaultSettings, HttpSettings, Proxy, RecorderSettings, StdioSettings,
+    FaultSettings, HttpKind, HttpSettings, Proxy, RecorderSettings, StdioSettings,
 };
 
 /// Default limit of clients' own connections to a program, where each is a process.
@@ -195,6 +195,11 @@ impl TransportSettings {
             Self::Stdio(stdio) => stdio.secrets(),
             Self::Http(http) => http.secrets(),
         }
+    }
+
+    /// The same as of the connector that the transport gets.
+    pub(crate) fn knows_call_of_requests(&self) -> bool {
+        matches!(self, Self::Http(http) if http.kind != HttpKind::Sse)
     }
 }
 

@@ -77,9 +77,8 @@ async fn over_http_sse_each_client_has_its_own_session_until_it_leaves() {
     let server = server(false).await;
     let before = up(&server.config("b")).await;
     let url = format!("http://{}/sse", before.address);
-    let config = format!(
-        "\n[servers.a]\nurl = \"{url}\"\ntransport = \"sse\"\nentry_idle = \"1s\"\n"
-    );
+    let config =
+        format!("\n[servers.a]\nurl = \"{url}\"\ntransport = \"sse\"\nentry_idle = \"1s\"\n");
     let gateway = up(&config).await;
     let clients = [
         Client::open(&gateway).await,

@@ -157,7 +157,8 @@ impl ConnectionSpec {
     /// HTTP lasts without its connection once it is idle; over HTTP+SSE the connection is the
     /// session.
     pub(crate) fn keeps_session(&self) -> bool {
-        let is_session = self.is_own_session() && !self.of_server.connector.knows_call_of_requests();
+        let is_session =
+            self.is_own_session() && !self.of_server.connector.knows_call_of_requests();
         is_session || self.own_session.is_open()
     }
 
