@@ -14,7 +14,7 @@ impl CallContext {
     /// # Errors
     ///
     /// Returns -32602 for a cursor that does not belong to this list. For a single-server view
-    /// whose server was never listed, returns why that server is unavailable.
+    /// whose server was never listed or failed to list, returns why that server is unavailable.
     pub(crate) fn list(
         &self,
         kind: ItemKind,
@@ -22,7 +22,7 @@ impl CallContext {
         caller: &Caller,
         catalog: &Snapshot,
     ) -> Result<ClientReply, Failure> {
-        self.check_listed(caller, catalog)?;
+        self.check_listed(kind, caller, catalog)?;
         self.reread(kind, caller);
         let published = (&caller.view, &self.catalog);
         let decorator = self.decorator(caller);

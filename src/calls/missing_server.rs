@@ -4,7 +4,7 @@
 use serde_json::Value;
 
 use crate::calls::call_context::CallContext;
-use crate::catalog::Snapshot;
+use crate::catalog::{ItemKind, Snapshot};
 use crate::downstream::{Caller, CredentialsChoice, Server};
 use crate::id::ViewId;
 use crate::protocol::{ErrorKind, Failure, Method, Request, parse_bounded};
@@ -43,20 +43,31 @@ impl CallContext {
             .map_or(unknown, |server| not_listed(server, caller))
     }
 
-    /// Refuses a list of a single server that was never listed, because an empty list would claim
-    /// that the server has no items.
+    /// Refuses a list of a single server that was never listed, or that failed to answer for this
+    /// list, because an empty list would claim that the server has no items.
     ///
     /// # Errors
     ///
     /// Returns the reason why the server is unavailable.
-    pub(crate) fn check_listed(&self, caller: &Caller, catalog: &Snapshot) -> Result<(), Failure> {
+    pub(crate) fn check_listed(
+        &self,
+        kind: ItemKind,
+        caller: &Caller,
+        catalog: &Snapshot,
+    ) -> Result<(), Failure> {
         let ViewId::Server(name) = &caller.view else {
             return Ok(());
         };
-        if catalog.part(name).is_some() {
+        let part = catalog.part(name);
+        if part.is_some_and(|part| !part.items(kind).is_empty()) {
             return Ok(());
         }
-        match self.downstreams.get(name) {
+        let server = self.downstreams.get(name);
+        if part.is_some() {
+            let failure = server.and_then(|server| list_failure(&server, kind, caller));
+            return failure.map_or(Ok(()), Err);
+        }
+        match server {
             // If credentials are per user, the list stays empty until a call has asked the user to
             // sign in.
             Some(server) if server.settings().credentials == CredentialsChoice::Shared => {
@@ -109,12 +120,28 @@ fn not_listed(server: &Server, caller: &Caller) -> Failure {
     let connection = own.unwrap_or_else(|| server.shared().clone());
     match connection.current() {
         Err(away) => server.away(&away),
-        Ok(_) => {
-            let name = server.name();
-            let message = format!("server `{name}` has not listed its items yet; retry shortly");
-            Failure::new(ErrorKind::ServerUnavailable, message)
-                .server(name.as_str())
-                .retry_after_ms(LISTED_SOON_MS)
-        }
+        Ok(_) => retry_soon(server, "has not listed its items yet; retry shortly"),
     }
+}
+
+/// The failure of a list that the server failed to answer; `None` if it was read, or if the client
+/// sees the list of another connection.
+fn list_failure(server: &Server, kind: ItemKind, caller: &Caller) -> Option<Failure> {
+    let is_shared = server.list_key_for(caller).is_shared();
+    let why = server
+        .spec
+        .session
+        .list_failure(kind)
+        .filter(|_| is_shared)?;
+    Some(retry_soon(server, &format!("is not listed: {why}")))
+}
+
+fn retry_soon(server: &Server, why: &str) -> Failure {
+    let name = server.name();
+    Failure::new(
+        ErrorKind::ServerUnavailable,
+        format!("server `{name}` {why}"),
+    )
+    .server(name.as_str())
+    .retry_after_ms(LISTED_SOON_MS)
 }

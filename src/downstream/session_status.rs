@@ -26,6 +26,8 @@ struct SessionFacts {
     /// For each kind of list that the server offers, whether it was read over the connection or why
     /// not.
     lists: [Option<Result<(), String>>; 4],
+    /// The lists that the server failed to answer, and that were never read over the connection.
+    failed: [bool; 4],
     cookies: CookieJar,
     /// The last refusal shown.
     refusal: Option<(u16, Instant)>,
@@ -49,6 +51,7 @@ impl SessionStatus {
         let mut facts = self.facts.lock();
         facts.is_renewing = false;
         facts.lists = Default::default();
+        facts.failed = Default::default();
         facts.cookies = CookieJar::default();
     }
 
@@ -86,7 +89,17 @@ impl SessionStatus {
 
     /// Records whether a list was read over the connection.
     pub(crate) fn set_listed(&self, kind: ItemKind, outcome: Result<(), String>) {
-        self.facts.lock().lists[kind.index()] = Some(outcome);
+        let mut facts = self.facts.lock();
+        facts.failed[kind.index()] = outcome.is_err();
+        facts.lists[kind.index()] = Some(outcome);
+    }
+
+    /// Why a list was never read over the connection, if the server failed to answer.
+    pub(crate) fn list_failure(&self, kind: ItemKind) -> Option<String> {
+        let facts = self.facts.lock();
+        let has_failed = facts.failed[kind.index()];
+        let outcome = facts.lists[kind.index()].as_ref().filter(|_| has_failed);
+        outcome.and_then(|outcome| outcome.clone().err())
     }
 
     /// Whether a refusal with this status was not shown recently.

@@ -20,12 +20,11 @@ use crate::transport::{
     FaultSettings, HttpKind, HttpSettings, Proxy, RecorderSettings, StdioSettings,
 };
 
-/// Default limit of clients' own connections to a program, where each is a process, and to an
-/// HTTP+SSE server.
+/// Default limit of clients' own connections to a program, where each is a process.
 const PROCESSES_MAX: usize = 8;
 
-/// Default limit of clients' own connections to an HTTP server, where each is a session of a few
-/// KiB.
+/// Default limit of clients' own connections to a server behind a URL, where each is a session of a
+/// few KiB, and over HTTP+SSE an open stream.
 const SESSIONS_MAX: usize = 1000;
 
 /// Settings of one enabled, usable server.
@@ -151,8 +150,8 @@ impl ServerSettings {
     /// Limit of clients' own connections to this server.
     pub(crate) fn entries_max(&self) -> usize {
         let of_transport = match &self.transport {
-            TransportSettings::Http(http) if http.kind != HttpKind::Sse => SESSIONS_MAX,
-            TransportSettings::Http(_) | TransportSettings::Stdio(_) => PROCESSES_MAX,
+            TransportSettings::Http(_) => SESSIONS_MAX,
+            TransportSettings::Stdio(_) => PROCESSES_MAX,
         };
         self.limits.entries_max.unwrap_or(of_transport)
     }
@@ -196,6 +195,11 @@ impl TransportSettings {
             Self::Stdio(stdio) => stdio.secrets(),
             Self::Http(http) => http.secrets(),
         }
+    }
+
+    /// The same as of the connector that the transport gets.
+    pub(crate) fn knows_call_of_requests(&self) -> bool {
+        matches!(self, Self::Http(http) if http.kind != HttpKind::Sse)
     }
 }
 

@@ -4,7 +4,8 @@ use serde_json::{Value, json};
 
 use crate::api::{request as api_request, with_body};
 use crate::support::{
-    Http, INITIALIZE, Setup, Visitor, answer_in, call_params, example, quick, request,
+    Behaviour, Http, HttpServer, INITIALIZE, Setup, Visitor, answer_in, call_params, example,
+    quick, request, until,
 };
 
 /// Servers that cannot start, each with a part of the reason.
@@ -101,4 +102,31 @@ async fn each_list_of_a_server_that_cannot_start_says_why() {
     // The lists of all servers show the items of the others.
     let all = Visitor::open(&gateway, "/mcp").await;
     assert!(!all.tools().await.is_empty());
+}
+
+/// Otherwise a client would take the server for one without tools.
+#[tokio::test]
+async fn a_list_that_the_server_fails_to_answer_is_an_error_and_not_empty() {
+    let server = HttpServer::start(Behaviour {
+        fails: Some(("tools/list", 500, "broken".to_owned())),
+        ..Behaviour::default()
+    })
+    .await;
+    let config = format!("{}{}", quick(), server.config("a"));
+    let gateway = Setup::new(&config).serve().await;
+    let client = Visitor::open(&gateway, "/mcp/server/a").await;
+    let failed = async || {
+        let error = client.ask("tools/list", json!({})).await["error"].clone();
+        let message = error["message"].as_str().unwrap_or_default();
+        message.contains("`tools/list` failed").then_some(error)
+    };
+    let error = until("the list to fail", failed).await;
+    assert_eq!(error["data"]["code"], "server_unavailable", "{error}");
+    assert_eq!(error["data"]["retryable"], true, "{error}");
+    server.behaviour().fails = None;
+    let listed = async || {
+        let answer = client.ask("tools/list", json!({})).await;
+        answer.get("result").is_some().then_some(())
+    };
+    until("the list", listed).await;
 }

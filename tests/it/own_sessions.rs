@@ -71,6 +71,40 @@ async fn each_client_keeps_its_state_whatever_eras_its_server_speaks() {
     }
 }
 
+/// The HTTP+SSE server is a second gateway; its server over HTTP counts per session.
+#[tokio::test]
+async fn over_http_sse_each_client_has_its_own_session_until_it_leaves() {
+    let server = server(false).await;
+    let before = up(&server.config("b")).await;
+    let url = format!("http://{}/sse", before.address);
+    let config =
+        format!("\n[servers.a]\nurl = \"{url}\"\ntransport = \"sse\"\nentry_idle = \"1s\"\n");
+    let gateway = up(&config).await;
+    let clients = [
+        Client::open(&gateway).await,
+        Client::that_can(&gateway, json!({"elicitation": {}})).await,
+    ];
+    let count = async |client: &Client| {
+        let result = client.call("a__b__count", json!({})).await;
+        text_of(&result).to_owned()
+    };
+    for expected in ["1", "2"] {
+        for client in &clients {
+            assert_eq!(count(client).await, expected);
+        }
+    }
+    let own = async || {
+        let view = gateway.server("a").await;
+        view["connection"]["own"].as_array().map(Vec::len)
+    };
+    assert_eq!(own().await, Some(2));
+    for client in &clients {
+        client.delete().await;
+    }
+    let has_left = async || (own().await == Some(0)).then_some(());
+    until("the clients' sessions to end", has_left).await;
+}
+
 #[tokio::test]
 async fn a_client_without_a_session_opens_none() {
     let server = server(true).await;

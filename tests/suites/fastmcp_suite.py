@@ -12,7 +12,9 @@ from fastmcp.client.transports import StreamableHttpTransport
 from fastmcp.client.transports.memory import FastMCPTransport
 from mcp.server.mcpserver import MCPServer
 
+# Tests replace what connects a session.
 in_memory = FastMCPTransport.connect_session
+streamable = StreamableHttpTransport.connect_session
 connected = set()
 current = None
 
@@ -41,7 +43,7 @@ async def over_http(self, *, transport_options=None, **options):
         http_app(self.server) as app,
         gateway.served(app) as url,
         gateway.behind({"transport": "streamableHttp", "url": f"{url}/mcp"}) as address,
-        StreamableHttpTransport(address).connect_session(transport_options=transport_options, **options) as session,
+        streamable(StreamableHttpTransport(address), transport_options=transport_options, **options) as session,
     ):
         yield session
 

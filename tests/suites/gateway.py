@@ -11,6 +11,7 @@ import contextvars
 import itertools
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -29,6 +30,8 @@ PROGRAM = os.environ.get("MCPVISOR")
 # Without a gateway, whether clients connect as the suite has it.
 DIRECT = PROGRAM is None and "SUITE_SOCKETS" not in os.environ
 RELAY = Path(__file__).with_name("relay.py")
+# `sharing` of servers that are programs, if it is not the default.
+SHARING = os.environ.get("SUITE_SHARING")
 WAIT = 10.0
 # Whether the code that runs is that of a server, whose own clients do not go through the gateway.
 in_server = contextvars.ContextVar("in_server", default=False)
@@ -101,16 +104,33 @@ class Gateway:
 
     def add(self, name, server):
         """Adds a server and waits until the gateway has its lists."""
-        self.ask("POST", "/config", {"name": name, **server})
+        if SHARING and server["transport"] == "stdio":
+            self.write(name, server)
+        else:
+            self.ask("POST", "/config", {"name": name, **server})
         end = time.monotonic() + WAIT
         while time.monotonic() < end:
             shown = self.ask("GET", f"/api/servers/{name}")
             if shown["state"] == "up":
                 break
-            time.sleep(0.01)
+            time.sleep(0.02)
         # A list waits until the server was listed for the first time.
         with contextlib.suppress(urllib.error.HTTPError):
             self.ask("POST", f"/mcp/server/{name}", LIST, LIST_HEADERS)
+
+    def write(self, name, server):
+        """Adds a program with a key that the API does not have."""
+        keys = {"command": server["command"], "args": server["args"], "sharing": SHARING}
+        lines = [f"{key} = {json.dumps(value)}" for key, value in keys.items()]
+        with (Path(self.directory.name) / "config.toml").open("a", encoding="utf-8") as file:
+            file.write("\n".join([f"\n[servers.{name}]", *lines, ""]))
+        self.process.send_signal(signal.SIGHUP)
+        end = time.monotonic() + WAIT
+        while time.monotonic() < end:
+            with contextlib.suppress(urllib.error.HTTPError):
+                self.ask("GET", f"/api/servers/{name}")
+                return
+            time.sleep(0.02)
 
     def remove(self, name):
         with contextlib.suppress(urllib.error.HTTPError):
@@ -158,7 +178,7 @@ async def served(app):
     listener.bind(("127.0.0.1", 0))
     listener.listen(128)
     # The loop of uvicorn itself looks only ten times a second whether it should end.
-    config = uvicorn.Config(app, log_config=None, lifespan="off", ws="none")
+    config = uvicorn.Config(app, log_config=None, access_log=False, lifespan="off", ws="none")
     config.load()
     server = uvicorn.Server(config)
     server.lifespan = config.lifespan_class(config)

@@ -24,10 +24,12 @@ impl Connection {
         let again = if generation > 1 { " again" } else { "" };
         let session = self.http_session();
         let has_id = session.as_ref().is_some_and(|session| session.id.is_some());
-        if !negotiated.is_modern() && self.spec.of_server.connector.knows_call_of_requests() {
+        let is_streamable = self.spec.of_server.connector.knows_call_of_requests();
+        if !negotiated.is_modern() && is_streamable {
             self.spec.of_server.era.saw_handshake(has_id);
         }
-        self.control.is_own_session = has_id && self.spec.is_own_session();
+        // Over HTTP+SSE, the connection is the session.
+        self.control.is_own_session = (has_id || !is_streamable) && self.spec.is_own_session();
         let cookies = session.as_ref().map(|session| session.cookies.clone());
         if let Some(session) = session.filter(|_| self.control.is_own_session) {
             self.spec.own_session.opened(session, negotiated.clone());

@@ -145,12 +145,21 @@ impl ConnectionSpec {
         !is_of_one && !self.of_server.settings.load().limits.share_logs
     }
 
-    /// Whether the connection is one client's session at an HTTP server whose other connections are
-    /// shared. It does only what the client requests, which keeps it cheap.
+    /// Whether the connection is one client's session at a server behind a URL whose other
+    /// connections are shared. It does only what the client requests, which keeps it cheap.
     pub(crate) fn is_own_session(&self) -> bool {
         matches!(self.key.owner, ConnectionOwner::Session(..))
-            && self.of_server.connector.knows_call_of_requests()
+            && !self.of_server.connector.starts_process()
             && self.of_server.settings.load().sharing == Sharing::Auto
+    }
+
+    /// Whether the connection's end would end a session that its client still has. A session over
+    /// HTTP lasts without its connection once it is idle; over HTTP+SSE the connection is the
+    /// session.
+    pub(crate) fn keeps_session(&self) -> bool {
+        let is_session =
+            self.is_own_session() && !self.of_server.connector.knows_call_of_requests();
+        is_session || self.own_session.is_open()
     }
 
     pub(crate) fn server(&self) -> &ServerName {

@@ -13,6 +13,8 @@ pub(crate) struct ServerFacts {
     pub(crate) known: EraFacts,
     /// Whether the transport tells which call a question belongs to.
     pub(crate) knows_call_of_requests: bool,
+    /// Whether each connection to the server is a process of its own.
+    pub(crate) starts_process: bool,
     /// Whether the server asked a question that could not be attributed.
     pub(crate) is_isolated: bool,
 }
@@ -63,14 +65,14 @@ impl ServerFacts {
         gains.then(|| self.owner_for(caller))
     }
 
-    /// Whether a client gets a session of its own at the server: it costs little over HTTP, and the
-    /// client would have one without the gateway. Until a handshake shows otherwise, the server is
-    /// assumed to have sessions; a wrong guess does no harm, because a server without sessions
-    /// keeps no state.
+    /// Whether a client gets a session of its own at the server: it costs little over HTTP and
+    /// HTTP+SSE, and the client would have one without the gateway. Until a handshake shows
+    /// otherwise, the server is assumed to have sessions; a wrong guess does no harm, because a
+    /// server without sessions keeps no state.
     fn gives_own_session(&self, caller: &Caller) -> bool {
         caller.session.is_some()
             && caller.revision.era() == Era::Legacy
-            && self.knows_call_of_requests
+            && !self.starts_process
             && self.known.has_sessions != Some(false)
     }
 }
@@ -117,6 +119,7 @@ mod tests {
             has_sessions: None,
         },
         knows_call_of_requests: false,
+        starts_process: true,
         is_isolated: false,
     };
     const BOTH: ServerFacts = ServerFacts {
@@ -129,6 +132,11 @@ mod tests {
     };
     const HTTP: ServerFacts = ServerFacts {
         knows_call_of_requests: true,
+        starts_process: false,
+        ..OLDER
+    };
+    const SSE: ServerFacts = ServerFacts {
+        starts_process: false,
         ..OLDER
     };
     const HTTP_BOTH: ServerFacts = ServerFacts {
@@ -165,6 +173,10 @@ mod tests {
             (HTTP, &asked, "session"),
             (of(Shared, HTTP), &asked, "shared"),
             (of(Principal, HTTP), &plain, "audience"),
+            (SSE, &plain, "session"),
+            (SSE, &asked, "session"),
+            (of(Shared, SSE), &asked, "shared"),
+            (of(Principal, SSE), &asked, "audience"),
         ];
         for (facts, declared, expected) in table {
             let older = caller(declared, Revision::NEWEST_LEGACY);

@@ -283,7 +283,7 @@ impl OwnConnections {
         let now = self.now();
         let idle = millis(idle);
         self.extract(|key, own| {
-            let is_kept = own.spec.own_session.is_open();
+            let is_kept = own.spec.keeps_session();
             let idle = match is_limited(key) {
                 true => idle,
                 false if idle_stop.is_zero() => return false,

@@ -30,7 +30,7 @@ use crate::id::{CredentialContext, Principal, ServerName, SessionId};
 use crate::protocol::{Era, ErrorKind, Failure, RawJson};
 use crate::supervision::{ChildPhase, ChildRef, ChildUnavailable};
 use crate::telemetry::{LogRing, millis};
-use crate::transport::{HttpKind, SignInPlace};
+use crate::transport::SignInPlace;
 
 /// Interval at which the gateway checks whether a server's calls have ended.
 pub(crate) const LOOK_EVERY: Duration = Duration::from_millis(20);
@@ -128,6 +128,7 @@ impl Server {
             sharing: self.parts.settings.load().sharing,
             known: self.parts.era.facts(),
             knows_call_of_requests: self.parts.connector.knows_call_of_requests(),
+            starts_process: self.parts.connector.starts_process(),
             is_isolated: self.parts.isolation.is_needed(),
         }
     }
@@ -484,11 +485,8 @@ impl ServerSettings {
                 // Sessions at servers ended with the gateway process.
                 has_sessions: Some(false),
             },
-            // The connectors of these transports return the same.
-            knows_call_of_requests: match &self.transport {
-                TransportSettings::Stdio(_) => false,
-                TransportSettings::Http(http) => http.kind != HttpKind::Sse,
-            },
+            knows_call_of_requests: self.transport.knows_call_of_requests(),
+            starts_process: matches!(self.transport, TransportSettings::Stdio(_)),
             is_isolated,
         };
         ConnectionKey {

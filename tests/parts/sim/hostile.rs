@@ -26,6 +26,10 @@ impl Connector for PanickingConnector {
             .boxed_local()
     }
 
+    fn starts_process(&self) -> bool {
+        self.0.starts_process()
+    }
+
     fn knows_call_of_requests(&self) -> bool {
         self.0.knows_call_of_requests()
     }

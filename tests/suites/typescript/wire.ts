@@ -37,6 +37,9 @@ export * from './direct';
 type Setting = 'SUITE_GATEWAY' | 'SUITE_TOKEN' | 'SUITE_RELAY' | 'SUITE_WIRED' | 'MCPVISOR';
 const { SUITE_GATEWAY, SUITE_TOKEN, SUITE_RELAY, SUITE_WIRED, MCPVISOR } = process.env as Record<Setting, string>;
 const WAIT = 10_000;
+// Tests replace the clock and its timers, on which the gateway does not depend.
+const { setTimeout: after, Date: Clock } = globalThis;
+const pause = (milliseconds: number) => new Promise<void>(resolve => void after(resolve, milliseconds));
 
 type Close = () => Promise<void>;
 type Fetch = (url: URL | string, init?: RequestInit) => Promise<Response>;
@@ -54,10 +57,10 @@ async function behind(server: Record<string, unknown>): Promise<string> {
     const name = `s${randomUUID().slice(0, 13)}`;
     const added = await ask('POST', '/config', { name, ...server });
     if (!added.ok) throw new Error(`the gateway refuses the server: ${await added.text()}`);
-    for (const end = Date.now() + WAIT; Date.now() < end; ) {
+    for (const end = Clock.now() + WAIT; Clock.now() < end; ) {
         const shown = (await (await ask('GET', `/api/servers/${name}`)).json()) as { state: string };
         if (shown.state === 'up') break;
-        await new Promise(resolve => setTimeout(resolve, 10));
+        await pause(20);
     }
     // A list waits until the server was listed for the first time.
     const meta = {
