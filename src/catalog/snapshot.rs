@@ -1,7 +1,6 @@
 //! The merged catalog: what clients see, and which server owns it.
 
 use std::borrow::Cow;
-use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
 
 use serde_json::{Map, Value};
@@ -9,7 +8,7 @@ use serde_json::{Map, Value};
 use crate::bridge::headers::ParamHeaders;
 use crate::bridge::projection::project_implementation;
 use crate::bridge::result::ResultDecorator;
-use crate::id::ServerName;
+use crate::id::{QuickMap, ServerName};
 use crate::protocol::{Era, RawJson, Revision};
 
 use super::merged_server::{MergedServer, MergedServers};
