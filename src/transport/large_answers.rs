@@ -48,8 +48,10 @@ impl LargeAnswers {
 
 /// The reservation for a message that is being read, or was read. Only large messages need one.
 #[derive(Default)]
-pub(super) struct MessageRoom {
-    share: Option<Box<AnswerShare>>,
+pub(super) struct MessageRoom(Option<Box<Reservation>>);
+
+struct Reservation {
+    share: AnswerShare,
     /// Why the message was discarded.
     no_room: Option<LinkError>,
 }
@@ -83,8 +85,8 @@ impl MessageRoom {
             Ok(()) => Ok(()),
             Err(error) => {
                 buffer.discard();
-                self.share = None;
-                Err(self.no_room.insert(error))
+                let reservation = self.0.insert(Reservation::new(answers));
+                Err(reservation.no_room.insert(error))
             }
         }
     }
@@ -119,8 +121,8 @@ impl MessageRoom {
     }
 
     fn share(&mut self, answers: &LargeAnswers) -> &mut AnswerShare {
-        self.share
-            .get_or_insert_with(|| Box::new(answers.room.share()))
+        let reservation = self.0.get_or_insert_with(|| Reservation::new(answers));
+        &mut reservation.share
     }
 
     /// Takes the reservation of a message that is now complete.
@@ -130,11 +132,20 @@ impl MessageRoom {
 
     /// The reservation for a message of this size, if it is large.
     pub(super) fn settle(self, bytes: usize) -> Option<HeldRoom> {
-        self.share?.settle(bytes)
+        let Reservation { share, .. } = *self.0?;
+        share.settle(bytes)
     }
 
     /// Why the message was discarded: there was no room, or it exceeds the limit with this name.
     pub(super) fn discarded(self, name: &'static str, limit: usize) -> LinkError {
-        self.no_room.unwrap_or(LinkError::TooLarge { name, limit })
+        let no_room = self.0.and_then(|reservation| reservation.no_room);
+        no_room.unwrap_or(LinkError::TooLarge { name, limit })
+    }
+}
+
+impl Reservation {
+    fn new(answers: &LargeAnswers) -> Box<Self> {
+        let (share, no_room) = (answers.room.share(), None);
+        Box::new(Self { share, no_room })
     }
 }
