@@ -46,7 +46,7 @@ const INTERNAL: &[(&str, &str)] = &[
     ("src/config/watch.rs", "LOOKS_MAX"),
     ("src/credentials/authorization.rs", "QUERY_MAX"),
     ("src/credentials/challenge.rs", "HEADER_MAX"),
-    ("src/credentials/credential/mod.rs", "KEY_MAX"),
+    ("src/credentials/oauth_client.rs", "KEY_MAX"),
     ("src/credentials/endpoint.rs", "URL_MAX"),
     ("src/credentials/metadata.rs", "ISSUERS_MAX"),
     ("src/credentials/registration.rs", "CLIENT_ID_MAX"),

@@ -133,7 +133,7 @@ fn progress(progress: Option<&CallProgress>) -> Markup {
     html! {
         @if let Some(progress) = progress {
             div .after {
-                progress aria-label="CallProgress" value=[progress.total.map(|_| progress.done)] max=[progress.total] {}
+                progress aria-label="Progress" value=[progress.total.map(|_| progress.done)] max=[progress.total] {}
                 p .hint {
                     @if let Some(total) = progress.total { (progress.done) " of " (total) }
                     @else { (progress.done) " so far" }
