@@ -172,7 +172,7 @@ async fn a_client_that_reads_slowly_is_served() {
 
 #[tokio::test]
 async fn a_thousand_slow_clients_cost_little_and_delay_nobody() {
-    let config = format!("[limits]\nunread_bytes = \"16MiB\"\n{}", example("example"));
+    let config = format!("[limits]\nunread_bytes = \"4MiB\"\n{}", example("example"));
     let gateway = Gateway::start(&config).await;
     let client = Client::open(&gateway).await;
     // The first large answer teaches the allocator its size.
@@ -181,7 +181,8 @@ async fn a_thousand_slow_clients_cost_little_and_delay_nobody() {
     let before = memory(&gateway);
     let mut slow = Vec::new();
     for number in 0..1000 {
-        let stream = if number % 50 == 0 {
+        // A few, because a server without optimisations takes its time for each.
+        let stream = if number % 160 == 0 {
             unread(&gateway, &client, 4 * MIB).await
         } else {
             let mut stream = served(&gateway).await;
@@ -196,7 +197,7 @@ async fn a_thousand_slow_clients_cost_little_and_delay_nobody() {
     );
     until("memory to be given back", async || {
         let grown = memory(&gateway).saturating_sub(before);
-        (grown < 64 * MIB).then_some(())
+        (grown < 24 * MIB).then_some(())
     })
     .await;
     assert!(cut_off(&gateway).await > 0);
