@@ -172,7 +172,11 @@ async fn a_client_that_reads_slowly_is_served() {
 
 #[tokio::test]
 async fn a_thousand_slow_clients_cost_little_and_delay_nobody() {
-    let config = format!("[limits]\nunread_bytes = \"4MiB\"\n{}", example("example"));
+    // Only the limit on unread bytes ends them in time.
+    let config = format!(
+        "[gateway]\nbody_timeout = \"5m\"\n[limits]\nunread_bytes = \"4MiB\"\n{}",
+        example("example")
+    );
     let gateway = Gateway::start(&config).await;
     let client = Client::open(&gateway).await;
     // The first large answer teaches the allocator its size.
