@@ -22,11 +22,13 @@ impl CallContext {
         caller: &Caller,
         catalog: &Snapshot,
     ) -> Result<ClientReply, Failure> {
-        self.check_listed(kind, caller, catalog)?;
+        self.check_listed(caller, catalog)?;
         self.reread(kind, caller);
         let published = (&caller.view, &self.catalog);
         let decorator = self.decorator(caller);
-        decorator.list(kind, request, catalog, published, caller.revision)
+        let page = decorator.list(kind, request, catalog, published, caller.revision)?;
+        self.check_read(kind, caller, catalog)?;
+        Ok(page)
     }
 
     /// Returns whether a request that the gateway usually answers is sent to the server of a

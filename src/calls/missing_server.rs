@@ -43,13 +43,35 @@ impl CallContext {
             .map_or(unknown, |server| not_listed(server, caller))
     }
 
-    /// Refuses a list of a single server that was never listed, or that failed to answer for this
-    /// list, because an empty list would claim that the server has no items.
+    /// Refuses a list of a single server that was never listed, because an empty list would claim
+    /// that the server has no items.
     ///
     /// # Errors
     ///
     /// Returns the reason why the server is unavailable.
-    pub(crate) fn check_listed(
+    pub(crate) fn check_listed(&self, caller: &Caller, catalog: &Snapshot) -> Result<(), Failure> {
+        let ViewId::Server(name) = &caller.view else {
+            return Ok(());
+        };
+        if catalog.part(name).is_some() {
+            return Ok(());
+        }
+        match self.downstreams.get(name) {
+            // If credentials are per user, the list stays empty until a call has asked the user to
+            // sign in.
+            Some(server) if server.settings().credentials == CredentialsChoice::Shared => {
+                Err(not_listed(&server, caller))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Refuses an empty list of a single server that failed to answer for it, for the same reason.
+    ///
+    /// # Errors
+    ///
+    /// Returns the reason why the list could not be read.
+    pub(crate) fn check_read(
         &self,
         kind: ItemKind,
         caller: &Caller,
@@ -58,23 +80,12 @@ impl CallContext {
         let ViewId::Server(name) = &caller.view else {
             return Ok(());
         };
-        let part = catalog.part(name);
-        if part.is_some_and(|part| !part.items(kind).is_empty()) {
-            return Ok(());
-        }
-        let server = self.downstreams.get(name);
-        if part.is_some() {
-            let failure = server.and_then(|server| list_failure(&server, kind, caller));
-            return failure.map_or(Ok(()), Err);
-        }
-        match server {
-            // If credentials are per user, the list stays empty until a call has asked the user to
-            // sign in.
-            Some(server) if server.settings().credentials == CredentialsChoice::Shared => {
-                Err(not_listed(&server, caller))
-            }
-            _ => Ok(()),
-        }
+        let is_empty = catalog
+            .part(name)
+            .is_some_and(|it| it.items(kind).is_empty());
+        let server = self.downstreams.get(name).filter(|_| is_empty);
+        let failure = server.and_then(|server| list_failure(&server, kind, caller));
+        failure.map_or(Ok(()), Err)
     }
 
     /// Returns whether the client's view shows a server.

@@ -123,6 +123,8 @@ async fn a_list_that_the_server_fails_to_answer_is_an_error_and_not_empty() {
     let error = until("the list to fail", failed).await;
     assert_eq!(error["data"]["code"], "server_unavailable", "{error}");
     assert_eq!(error["data"]["retryable"], true, "{error}");
+    let unknown = client.ask("tools/list", json!({"cursor": "unknown"})).await;
+    assert_eq!(unknown["error"]["code"], -32602, "{unknown}");
     server.behaviour().fails = None;
     let listed = async || {
         let answer = client.ask("tools/list", json!({})).await;
