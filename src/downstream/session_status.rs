@@ -23,24 +23,40 @@ pub(crate) struct SessionStatus {
 struct SessionFacts {
     is_renewing: bool,
     renewals: u64,
-    /// For each kind of list that the server offers, whether it was read over the connection or why
-    /// not.
-    lists: [Option<Result<(), String>>; 4],
-    /// The lists that the server failed to answer, and that were never read over the connection.
-    failed: [bool; 4],
+    lists: [ListState; 4],
     cookies: CookieJar,
     /// The last refusal shown.
     refusal: Option<(u16, Instant)>,
 }
 
+/// Whether a list was read over the connection.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+enum ListState {
+    /// The server does not offer the list, or it was not requested yet.
+    #[default]
+    NotRequested,
+    Awaited,
+    Read,
+    /// The server failed to answer, for this reason, and the list was never read.
+    Failed(String),
+}
+
 impl SessionFacts {
     /// Why the server counts as not listed: its tools were not read, or no list was.
     fn unlisted(&self) -> Option<String> {
-        let failed = |list: &Option<Result<(), String>>| list.clone().and_then(Result::err);
-        let tools = failed(&self.lists[ItemKind::Tools.index()]);
-        let is_read = self.lists.iter().flatten().any(Result::is_ok);
-        let mut others = self.lists.iter().filter_map(failed);
+        let is_read = self.lists.contains(&ListState::Read);
+        let mut others = ItemKind::ALL.into_iter().filter_map(|it| self.unread(it));
+        let tools = self.unread(ItemKind::Tools);
         tools.or_else(|| others.next().filter(|_| !is_read))
+    }
+
+    /// Why a list that was requested was not read.
+    fn unread(&self, kind: ItemKind) -> Option<String> {
+        match &self.lists[kind.index()] {
+            ListState::NotRequested | ListState::Read => None,
+            ListState::Awaited => Some(format!("no answer to `{}` yet", kind.method())),
+            ListState::Failed(why) => Some(why.clone()),
+        }
     }
 }
 
@@ -51,7 +67,6 @@ impl SessionStatus {
         let mut facts = self.facts.lock();
         facts.is_renewing = false;
         facts.lists = Default::default();
-        facts.failed = Default::default();
         facts.cookies = CookieJar::default();
     }
 
@@ -83,23 +98,26 @@ impl SessionStatus {
 
     /// Records that a list is being read for the first time over the connection.
     pub(crate) fn expect_list(&self, kind: ItemKind) {
-        let waits = || Err(format!("no answer to `{}` yet", kind.method()));
-        self.facts.lock().lists[kind.index()].get_or_insert_with(waits);
+        let list = &mut self.facts.lock().lists[kind.index()];
+        if *list == ListState::NotRequested {
+            *list = ListState::Awaited;
+        }
     }
 
     /// Records whether a list was read over the connection.
     pub(crate) fn set_listed(&self, kind: ItemKind, outcome: Result<(), String>) {
-        let mut facts = self.facts.lock();
-        facts.failed[kind.index()] = outcome.is_err();
-        facts.lists[kind.index()] = Some(outcome);
+        self.facts.lock().lists[kind.index()] = match outcome {
+            Ok(()) => ListState::Read,
+            Err(why) => ListState::Failed(why),
+        };
     }
 
     /// Why a list was never read over the connection, if the server failed to answer.
     pub(crate) fn list_failure(&self, kind: ItemKind) -> Option<String> {
-        let facts = self.facts.lock();
-        let has_failed = facts.failed[kind.index()];
-        let outcome = facts.lists[kind.index()].as_ref().filter(|_| has_failed);
-        outcome.and_then(|outcome| outcome.clone().err())
+        match &self.facts.lock().lists[kind.index()] {
+            ListState::Failed(why) => Some(why.clone()),
+            _ => None,
+        }
     }
 
     /// Whether a refusal with this status was not shown recently.

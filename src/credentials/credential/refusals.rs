@@ -126,10 +126,7 @@ impl Refusals {
         if !matches!(last.not_renewed, Some(NotRenewed::NotExchanged(_))) {
             return;
         }
-        let is_same = match (newest, &last.subject) {
-            (Some(newest), Some(refused)) => Arc::ptr_eq(newest, refused),
-            (newest, refused) => newest.is_none() && refused.is_none(),
-        };
+        let is_same = newest.map(Arc::as_ptr) == last.subject.as_ref().map(Arc::as_ptr);
         let is_recent = last.at.is_some_and(|at| at.elapsed() < REFUSED_FOR);
         if !(is_same && is_recent) {
             last.not_renewed = None;

@@ -59,7 +59,7 @@ impl WaitingSignIns {
         self.0.lock().is_empty()
     }
 
-    /// Waits for the callback of a sign-in. Returns its links.
+    /// Adds a sign-in that waits for its callback, and returns its links.
     pub(super) fn add(&self, sign_in: WaitingSignIn) -> SignInLinks {
         let links = sign_in.links();
         let mut waiting = self.0.lock();

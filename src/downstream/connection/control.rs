@@ -1,8 +1,9 @@
-//! What every part of a connection uses: the specification, the state, and the gateway's own
-//! requests to the server.
+//! The state that all parts of a connection share: the specification, the stage of the connection,
+//! and the gateway's own requests to the server.
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use serde_json::Value;
 use tokio::time::Instant;
 
@@ -153,10 +154,10 @@ impl Control {
         }
     }
 
-    /// Sends a notification or a response. A dead link reports its own end.
-    pub(super) fn write(&self, frame: bytes::Bytes) {
+    /// Sends a notification or a response, if the link is open.
+    pub(super) fn write(&self, frame: Bytes) {
         if let Some(calls) = self.state.calls() {
-            let _ = calls.link().send(OutgoingFrame::new(None, frame));
+            calls.write(frame);
         }
     }
 

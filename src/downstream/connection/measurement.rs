@@ -11,7 +11,7 @@ use crate::protocol::{ErrorKind, Outcome, Response, Revision};
 use crate::telemetry::Cause;
 use crate::transport::{LinkEnd, ProcessExit};
 
-/// What was measured of one incarnation.
+/// Records the durations of one incarnation for the metrics.
 #[derive(Default)]
 pub(super) struct Measurement {
     /// When the connection became ready.

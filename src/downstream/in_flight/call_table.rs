@@ -50,7 +50,7 @@ impl CallTable {
         self.calls.get(&number)
     }
 
-    /// A call, to be changed in nothing but its reply.
+    /// A call. Its wire id and its due time are changed with [`Self::update`] only.
     pub(super) fn get_mut(&mut self, number: u64) -> Option<&mut InFlightCall> {
         self.calls.get_mut(&number)
     }

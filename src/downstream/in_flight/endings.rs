@@ -155,7 +155,7 @@ impl CallsInFlight {
         // On a transport with one stream per call, closing the stream cancels the call (C-CANC-02).
         if !(self.server.is_modern && self.server.knows_call_of_requests()) {
             let frame = protocol::cancelled(&wire_id, Some(reason));
-            self.server.notify(frame);
+            self.server.write(frame);
         }
         self.link().forget(wire_id);
     }

@@ -42,6 +42,7 @@ pub(crate) mod unowned_messages;
 use std::sync::Arc;
 
 use actix::{Actor, Addr, Context, Handler};
+use bytes::Bytes;
 use serde::Deserialize;
 use tokio::time::Instant;
 
@@ -108,6 +109,11 @@ impl CallsInFlight {
 
     pub(crate) fn link(&self) -> &dyn Link {
         self.server.link.as_ref()
+    }
+
+    /// Sends a notification or a response. A dead link reports its own end.
+    pub(crate) fn write(&self, frame: Bytes) {
+        self.server.write(frame);
     }
 
     pub(crate) fn into_link(self) -> Box<dyn Link> {
@@ -427,7 +433,7 @@ impl CallsInFlight {
         match message {
             UnownedMessage::Request(request) => {
                 let roots = &spec.settings().roots;
-                self.server.notify(gateway_answer(&request, roots));
+                self.server.write(gateway_answer(&request, roots));
             }
             UnownedMessage::Line(line) => line.settle(spec),
         }

@@ -72,7 +72,7 @@ impl CallsInFlight {
         let part = self.server.spec.last_part.load();
         let to = part.as_ref().map_or(Revision::NEWEST, |part| part.revision);
         let frame = answer_frame(&request, answer, roots, task.as_deref(), to);
-        self.server.notify(frame);
+        self.server.write(frame);
         for number in calls {
             self.extend(number, now);
         }

@@ -95,7 +95,7 @@ impl ServerLink {
     }
 
     /// Sends a notification or a response. A dead link reports its own end.
-    pub(super) fn notify(&self, frame: Bytes) {
+    pub(super) fn write(&self, frame: Bytes) {
         let _ = self.link.send(OutgoingFrame::new(None, frame));
     }
 

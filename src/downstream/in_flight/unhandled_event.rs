@@ -1,4 +1,4 @@
-//! What a link's calls leave to the owner of the link.
+//! Events of a link that the owner of the link handles, because they belong to no call.
 
 use crate::downstream::call_request::CallRequest;
 use crate::protocol::{Notification, Request, Response};

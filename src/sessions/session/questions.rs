@@ -70,14 +70,9 @@ impl SentQuestions {
         let is_it =
             |sent: &SentQuestion| sent.call == call && sent.question.request.id == cancelled.id;
         let mut found = self.open.extract_if(|_, sent| is_it(sent));
-        let (
-            number,
-            SentQuestion {
-                question, stream, ..
-            },
-        ) = found.next()?;
-        question.discard();
-        Some((number, stream))
+        let (number, sent) = found.next()?;
+        sent.question.discard();
+        Some((number, sent.stream))
     }
 
     /// Removes the questions of an ended call, and returns their numbers and streams. Questions that

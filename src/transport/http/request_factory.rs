@@ -20,8 +20,6 @@ use crate::transport::{HttpSettings, LinkOpenError, Tls};
 pub(in crate::transport) struct RequestFactory {
     uri: Uri,
     clients: Rc<WorkerClients>,
-    /// Source of the token that requests carry.
-    pub(in crate::transport) credential: Option<Arc<Credential>>,
     /// Cookies that the server set.
     pub(in crate::transport) cookies: CookieJar,
 }
@@ -38,9 +36,13 @@ impl RequestFactory {
         Ok(Self {
             uri: clients.uri.clone(),
             clients,
-            credential: settings.credential.clone(),
             cookies: CookieJar::default(),
         })
+    }
+
+    /// Source of the token that requests carry.
+    pub(in crate::transport) fn credential(&self) -> Option<&Arc<Credential>> {
+        self.clients.settings.credential.as_ref()
     }
 
     /// Client for clients' calls, which use a limited number of connections.
@@ -73,7 +75,7 @@ impl RequestFactory {
         body: Bytes,
     ) -> AuthorizedRequest<'a> {
         AuthorizedRequest {
-            credential: self.credential.as_ref(),
+            credential: self.credential(),
             cookies: &self.cookies,
             client: self.for_streams(),
             request,

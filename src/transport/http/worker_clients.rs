@@ -21,10 +21,10 @@ thread_local! {
     static CLIENTS: RefCell<Vec<Weak<WorkerClients>>> = RefCell::default();
 }
 
-/// What all links of a worker to one server share. The connections outlive a client's own session,
-/// so that opening a session needs no new ones.
+/// The HTTP clients that all links of a worker to one server share. Their connections outlive a
+/// client's own session, so that the next session needs no new connections.
 pub(super) struct WorkerClients {
-    settings: Arc<HttpSettings>,
+    pub(super) settings: Arc<HttpSettings>,
     tls: Option<Arc<ClientConfig>>,
     pub(super) uri: Uri,
     /// Headers of every request.
@@ -36,8 +36,8 @@ pub(super) struct WorkerClients {
 }
 
 impl WorkerClients {
-    /// Returns the clients of these settings, which exist as long as a link of this worker uses
-    /// them.
+    /// Returns the clients of these settings, which are dropped with the last link of this worker
+    /// that uses them.
     ///
     /// # Errors
     ///
@@ -58,10 +58,7 @@ impl WorkerClients {
 
     /// A renewed certificate comes with a new configuration of TLS.
     fn have(&self, settings: &Arc<HttpSettings>, tls: Option<&Arc<ClientConfig>>) -> bool {
-        let is_same_tls = match (&self.tls, tls) {
-            (Some(ours), Some(tls)) => Arc::ptr_eq(ours, tls),
-            (ours, tls) => ours.is_none() && tls.is_none(),
-        };
+        let is_same_tls = self.tls.as_ref().map(Arc::as_ptr) == tls.map(Arc::as_ptr);
         Arc::ptr_eq(&self.settings, settings) && is_same_tls
     }
 

@@ -107,7 +107,7 @@ impl HttpLinkState {
 
     /// The server's token, if requests carry one.
     pub(super) fn credential(&self) -> Option<&Arc<Credential>> {
-        self.server.credential.as_ref()
+        self.server.credential()
     }
 
     pub(super) fn cookies(&self) -> &CookieJar {

@@ -137,10 +137,9 @@ pub(super) fn sessionless(
     standard: &StandardHeaders,
 ) -> Result<FrozenClientRequest, FreezeRequestError> {
     let client = match standard.method {
-        // The answer is a stream that stays open.
-        RpcMethod::Listen => factory.for_streams(),
-        // Only the gateway itself sends these.
-        RpcMethod::Discover
+        // A stream that stays open, and requests of the gateway itself.
+        RpcMethod::Listen
+        | RpcMethod::Discover
         | RpcMethod::ToolsList
         | RpcMethod::PromptsList
         | RpcMethod::ResourcesList
