@@ -90,6 +90,20 @@ async fn s_hdr_06_headers_and_body_must_agree() {
     }
 }
 
+#[tokio::test]
+async fn s_http_07_a_notification_of_the_newer_era_needs_no_session() {
+    let gateway = up().await;
+    let notification = json!({"jsonrpc": "2.0", "method": "notifications/custom"}).to_string();
+    let post = |revision: &str| {
+        let http = Http::post(gateway.address, notification.clone());
+        http.header("MCP-Protocol-Version", revision)
+    };
+    let accepted = post("2026-07-28").header("Mcp-Method", "notifications/custom");
+    assert_eq!(accepted.send().await.status, 202);
+    // An older revision names its session.
+    assert_eq!(post("2025-11-25").send().await.status, 400);
+}
+
 /// A call again, with the answer "me" to the question that it was answered with.
 pub(crate) fn with_answer(mut call: Value, asked: &Value) -> Value {
     let questions = asked["inputRequests"].as_object().unwrap();

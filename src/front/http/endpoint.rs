@@ -27,7 +27,7 @@ use crate::front::intake::{
 use crate::front::settings::FrontSettings;
 use crate::front::state::{Front, FrontGate};
 use crate::id::{Holder, Principal, SessionId, SessionOwner};
-use crate::protocol::{Envelope, ErrorKind, Failure, Method, Request, Revision};
+use crate::protocol::{Envelope, Era, ErrorKind, Failure, Method, Request, Revision};
 use crate::sessions::{FoundSession, UpgradeToStream};
 
 const METHODS: HeaderValue = HeaderValue::from_static("GET, POST, DELETE, OPTIONS");
@@ -148,7 +148,10 @@ async fn post(
             front,
             settings,
         )),
-        Incoming::InSession(message) if !is_without_session(request, settings) => {
+        Incoming::InSession(message)
+            if !is_without_session(request, settings)
+                && !is_sessionless_notification(request, &message, revision) =>
+        {
             Either::Right(Either::Left(serve_in_session(
                 request, front, requester, message, events, settings,
             )))
@@ -403,6 +406,18 @@ fn check_revision(request: &HttpRequest) -> Result<(), Failure> {
 fn is_without_session(request: &HttpRequest, settings: &FrontSettings) -> bool {
     settings.stateless
         || (!settings.requires_session && !request.headers().contains_key(&SESSION_ID))
+}
+
+/// Returns whether this is a notification of the era without sessions. Only the header tells,
+/// because notifications have no `_meta` for it.
+fn is_sessionless_notification(
+    request: &HttpRequest,
+    message: &Envelope,
+    revision: Option<Revision>,
+) -> bool {
+    matches!(message, Envelope::Notification(_))
+        && revision.is_some_and(|revision| revision.era() == Era::Modern)
+        && !request.headers().contains_key(&SESSION_ID)
 }
 
 fn session_id(request: &HttpRequest) -> Result<SessionId, Failure> {

@@ -79,7 +79,8 @@ pub(super) async fn initialize(
     Ok(respond::json(BoxBody::new(answer), revision))
 }
 
-/// Serves one message of a client that used a handshake but has no session (`gateway.stateless`).
+/// Serves one message of a client that used a handshake but has no session (`gateway.stateless`),
+/// or a notification of the newer era.
 ///
 /// # Errors
 ///
