@@ -6,6 +6,7 @@ use subtle::ConstantTimeEq as _;
 use url::{Url, form_urlencoded};
 
 use super::pkce::random_text;
+use super::token::Refusal;
 use super::{Endpoint, Scopes, Verifier};
 
 /// Maximum length of a callback query.
@@ -62,6 +63,7 @@ struct AuthorizationResponse {
     state: Option<String>,
     iss: Option<String>,
     error: Option<String>,
+    error_description: Option<String>,
     code: Option<String>,
 }
 
@@ -135,7 +137,12 @@ impl PendingSignIn {
             Some(_) | None => {}
         }
         if let Some(error) = answer.error {
-            return Err(CallbackError::Refused(super::token::error_code(&error)));
+            let error_description = answer.error_description;
+            let refusal = Refusal {
+                error,
+                error_description,
+            };
+            return Err(CallbackError::Refused(refusal.to_string()));
         }
         let code = answer.code.filter(|code| !code.is_empty());
         let code = code.ok_or(CallbackError::NoCode)?;
@@ -165,6 +172,7 @@ impl AuthorizationResponse {
                 "state" => (&mut answer.state, "state"),
                 "iss" => (&mut answer.iss, "iss"),
                 "error" => (&mut answer.error, "error"),
+                "error_description" => (&mut answer.error_description, "error_description"),
                 "code" => (&mut answer.code, "code"),
                 _ => continue,
             };
@@ -259,6 +267,11 @@ mod tests {
                 false,
                 "state=STATE&error=access_denied",
                 Some(CallbackError::Refused("access_denied".into())),
+            ),
+            (
+                false,
+                "state=STATE&error=access_denied&error_description=Ask+Ada.",
+                Some(CallbackError::Refused("access_denied: Ask Ada.".into())),
             ),
         ];
         for (names_issuer, query, expected) in table {

@@ -6,6 +6,7 @@ use serde::Deserialize;
 use serde_json::json;
 use url::Url;
 
+use super::token::Refusal;
 use super::token_request::EXCHANGE_GRANT;
 use super::{ClientSecret, GrantKind};
 
@@ -24,10 +25,10 @@ pub struct RegisteredClient {
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RegistrationError {
     #[error(
-        "the authorization server refuses to register this gateway (status {0}): create a client \
-         there, and set `client_id`"
+        "the authorization server refuses to register this gateway ({0}): create a client there, \
+         and set `client_id`"
     )]
-    Refused(u16),
+    Refused(String),
     #[error("the response to the registration is unusable")]
     Invalid,
 }
@@ -75,7 +76,9 @@ impl RegisteredClient {
     /// Returns why the registration failed.
     pub fn parse(status: u16, body: &[u8], asked: &str) -> Result<Self, RegistrationError> {
         if !matches!(status, 200 | 201) {
-            return Err(RegistrationError::Refused(status));
+            let refusal = serde_json::from_slice(body).map(|it: Refusal| it.to_string());
+            let why = refusal.unwrap_or_else(|_| format!("status {status}"));
+            return Err(RegistrationError::Refused(why));
         }
         let answer: RegistrationAnswer =
             serde_json::from_slice(body).map_err(|_| RegistrationError::Invalid)?;
@@ -124,8 +127,14 @@ mod tests {
 
     #[test]
     fn an_invalid_response_yields_no_client() {
-        let table: [(u16, &[u8], RegistrationError); 4] = [
-            (403, b"{}", RegistrationError::Refused(403)),
+        let refused = |why: &str| RegistrationError::Refused(why.to_owned());
+        let table: [(u16, &[u8], RegistrationError); 5] = [
+            (403, b"{}", refused("status 403")),
+            (
+                400,
+                br#"{"error":"invalid_redirect_uri","error_description":"http is not allowed"}"#,
+                refused("invalid_redirect_uri: http is not allowed"),
+            ),
             (201, b"{}", RegistrationError::Invalid),
             (201, br#"{"client_id":""}"#, RegistrationError::Invalid),
             (

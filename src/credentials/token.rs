@@ -1,10 +1,13 @@
 //! Parses responses of a token endpoint.
 
+use std::fmt;
 use std::time::Duration;
 
 use secrecy::{ExposeSecret as _, SecretString};
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
+use url::form_urlencoded;
 
 use super::{ANSWER_MAX, Scopes, SubjectTokenType};
 
@@ -12,6 +15,8 @@ use super::{ANSWER_MAX, Scopes, SubjectTokenType};
 const TOKEN_MAX: usize = 16_384;
 /// Maximum length of a displayed error code.
 const CODE_MAX: usize = 64;
+/// Maximum length of a displayed explanation of an error, in characters.
+const DESCRIPTION_MAX: usize = 300;
 /// A token is renewed this long before it expires, or after half of its lifetime if that is later.
 const RENEW_BEFORE: Duration = Duration::from_secs(60);
 
@@ -35,6 +40,8 @@ pub enum TokenError {
     #[error("the authorization server refused: {0}")]
     Refused(String),
     #[error("the token endpoint returned status {0}")]
+    Status(u16),
+    #[error("the token endpoint is unavailable (status {0})")]
     Unavailable(u16),
     #[error("the token endpoint's response is unusable: {0}")]
     Invalid(&'static str),
@@ -73,9 +80,11 @@ fn seconds<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D:
     Ok(whole.parse().ok().filter(|_| is_decimal))
 }
 
+/// An error of an authorization server (RFC 6749, sections 4.1.2.1 and 5.2).
 #[derive(Deserialize)]
-struct Refusal {
-    error: String,
+pub(super) struct Refusal {
+    pub(super) error: String,
+    pub(super) error_description: Option<String>,
 }
 
 impl Tokens {
@@ -83,7 +92,7 @@ impl Tokens {
     ///
     /// # Errors
     ///
-    /// Returns why the request failed. Only the error code of the response is repeated.
+    /// Returns why the request failed, in the authorization server's own words if it gave any.
     pub fn parse(status: u16, body: &[u8]) -> Result<Self, TokenError> {
         Self::read(status, body).map(|(tokens, _)| tokens)
     }
@@ -114,11 +123,16 @@ impl Tokens {
         if body.len() > ANSWER_MAX {
             return Err(TokenError::Invalid("it is too large"));
         }
-        if status != 200 {
+        // Some servers answer as if the token were a created resource.
+        if !matches!(status, 200 | 201) {
             return Err(refusal(status, body));
         }
-        let answer: TokenResponse = serde_json::from_slice(body)
-            .map_err(|_| TokenError::Invalid("it is not JSON with a token"))?;
+        let Some(answer) = members::<TokenResponse>(body) else {
+            return Err(match members::<Refusal>(body) {
+                Some(_) => refusal(status, body),
+                None => TokenError::Invalid("it has no token"),
+            });
+        };
         if !answer.token_type.eq_ignore_ascii_case("bearer") {
             return Err(TokenError::Invalid("its token is not a bearer token"));
         }
@@ -144,24 +158,47 @@ impl Tokens {
     }
 }
 
+/// Reads the members of a response: JSON, or a form, which some older servers send.
+fn members<T: DeserializeOwned>(body: &[u8]) -> Option<T> {
+    serde_json::from_slice(body).ok().or_else(|| {
+        let form = form_urlencoded::parse(body);
+        let form = form.map(|(name, value)| (name.into_owned(), Value::String(value.into_owned())));
+        serde_json::from_value(Value::Object(form.collect())).ok()
+    })
+}
+
 fn refusal(status: u16, body: &[u8]) -> TokenError {
     if status == 429 || status >= 500 {
         return TokenError::Unavailable(status);
     }
-    match serde_json::from_slice::<Refusal>(body) {
-        Ok(refusal) if refusal.error == "invalid_grant" => TokenError::SignInAgain,
-        Ok(refusal) if refusal.error == "invalid_client" => TokenError::UnknownClient,
-        Ok(refusal) => TokenError::Refused(error_code(&refusal.error)),
-        Err(_) => TokenError::Refused(format!("status {status}")),
+    let Some(refusal) = members::<Refusal>(body) else {
+        return TokenError::Status(status);
+    };
+    match &*refusal.error {
+        "invalid_grant" => TokenError::SignInAgain,
+        "invalid_client" => TokenError::UnknownClient,
+        "temporarily_unavailable" | "server_error" | "slow_down" => TokenError::Unavailable(status),
+        _ => TokenError::Refused(refusal.to_string()),
     }
 }
 
-/// An error code in displayable form: codes are short and plain, so anything else is not shown.
-pub(super) fn error_code(code: &str) -> String {
-    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_-.".contains(&byte);
-    match !code.is_empty() && code.len() <= CODE_MAX && code.bytes().all(is_plain) {
-        true => code.to_owned(),
-        false => "with an invalid code".to_owned(),
+/// The code, and the explanation if there is one. Codes are short and plain, so any other code is
+/// not shown; of an explanation, control characters are not.
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_-.".contains(&byte);
+        let code = &self.error;
+        match !code.is_empty() && code.len() <= CODE_MAX && code.bytes().all(is_plain) {
+            true => f.write_str(code)?,
+            false => f.write_str("with an invalid code")?,
+        }
+        let description = self.error_description.as_deref().unwrap_or_default();
+        let shown = description.chars().filter(|it| !it.is_control());
+        let shown: String = shown.take(DESCRIPTION_MAX).collect();
+        match shown.trim() {
+            "" => Ok(()),
+            shown => write!(f, ": {shown}"),
+        }
     }
 }
 
@@ -231,6 +268,17 @@ mod tests {
     }
 
     #[test]
+    fn a_created_token_and_a_form_are_accepted() {
+        let json = br#"{"access_token":"a","token_type":"bearer","expires_in":3600}"#;
+        let form = b"access_token=a&scope=repo%20user&token_type=bearer&expires_in=3600";
+        for (status, body) in [(201, &json[..]), (200, form)] {
+            let tokens = Tokens::parse(status, body).unwrap();
+            assert_eq!(tokens.access.expose_secret(), "a");
+            assert_eq!(tokens.expires_in, Some(Duration::from_secs(3600)));
+        }
+    }
+
+    #[test]
     fn tokens_are_renewed_in_time_whatever_their_lifetime() {
         for (lifetime, expected) in [(0, 0), (60, 30), (100, 50), (120, 60), (600, 540)] {
             let answer =
@@ -282,8 +330,23 @@ mod tests {
                 TokenError::UnknownClient,
             ),
             (400, r#"{"error":"\u001b[2Jok"}"#, refused(none)),
-            (404, "<html>", refused("status 404")),
-            (302, "", refused("status 302")),
+            (404, "<html>", TokenError::Status(404)),
+            (302, "", TokenError::Status(302)),
+            (
+                400,
+                r#"{"error":"invalid_scope","error_description":"no\u001b such scope "}"#,
+                refused("invalid_scope: no such scope"),
+            ),
+            (
+                400,
+                r#"{"error":"slow_down"}"#,
+                TokenError::Unavailable(400),
+            ),
+            (
+                200,
+                "error=bad_code&error_description=It+expired.",
+                refused("bad_code: It expired."),
+            ),
             (
                 503,
                 r#"{"error":"invalid_grant"}"#,
@@ -295,11 +358,8 @@ mod tests {
                 r#"{"access_token":"a\r\nX: y","token_type":"Bearer"}"#,
                 unusable,
             ),
-            (
-                200,
-                "{}",
-                TokenError::Invalid("it is not JSON with a token"),
-            ),
+            (200, "{}", TokenError::Invalid("it has no token")),
+            (200, "<html>", TokenError::Invalid("it has no token")),
             (
                 200,
                 r#"{"access_token":"a","token_type":"mac"}"#,

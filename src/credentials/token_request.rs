@@ -145,24 +145,20 @@ impl TokenRequest {
         client_id: &str,
         secret: &ClientSecret,
     ) -> Self {
-        let authorization = match secret {
-            ClientSecret::Basic(secret) => Some(basic(client_id, secret)),
+        // Authorization servers that use the official Python SDK require it even with the header.
+        form.append_pair("client_id", client_id);
+        let mut authorization = None;
+        match secret {
+            ClientSecret::None => {}
+            ClientSecret::Basic(secret) => authorization = Some(basic(client_id, secret)),
             ClientSecret::Post(secret) => {
-                form.append_pair("client_id", client_id);
                 form.append_pair("client_secret", secret.expose_secret());
-                None
             }
             ClientSecret::Assertion(assertion) => {
-                form.append_pair("client_id", client_id);
                 form.append_pair("client_assertion_type", ASSERTION_TYPE);
                 form.append_pair("client_assertion", assertion.expose_secret());
-                None
             }
-            ClientSecret::None => {
-                form.append_pair("client_id", client_id);
-                None
-            }
-        };
+        }
         let body = form.finish().into();
         Self {
             authorization,
@@ -203,7 +199,7 @@ mod tests {
         let (header, form) = body(&Grant::ClientCredentials, &secret);
         assert_eq!(
             form,
-            format!("grant_type=client_credentials&scope=a+b&{end}")
+            format!("grant_type=client_credentials&scope=a+b&{end}&client_id=me")
         );
         let basic = format!("Basic {}", STANDARD.encode("me:s%3A%25"));
         assert_eq!(header, Some(basic));

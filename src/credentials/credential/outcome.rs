@@ -128,6 +128,11 @@ pub enum SignInError {
     ByItself,
     #[error("no login needed: it exchanges the tokens of clients (`grant = \"token_exchange\"`)")]
     ByExchange,
+    #[error(
+        "no login needed: the server has not asked for one, and its address has no authorization \
+         server that registers clients"
+    )]
+    NotAsked,
     #[error("the gateway has no valid token of this client")]
     NoSubject,
     #[error("not signed in")]

@@ -64,6 +64,7 @@ impl Credential {
 
     /// Records that the refused token is not replaced.
     async fn not_renewed(&self, error: SignInError, held: &mut HeldSignIn) -> NotRenewed {
+        let is_person = self.oauth.settings.grant == GrantKind::AuthorizationCode;
         let refused = match error {
             error if self.is_exchanged() && !error.is_passing() => {
                 self.sign_out(held).await;
@@ -81,6 +82,12 @@ impl Credential {
                 NotRenewed::LoginNeeded(self.login_name())
             }
             SignInError::NotSignedIn | SignInError::Token(TokenError::SignInAgain) => {
+                self.sign_out(held).await;
+                NotRenewed::LoginNeeded(self.login_name())
+            }
+            // Servers disagree on the name of the error for a refresh token that is no longer good.
+            SignInError::Token(TokenError::Refused(why)) if is_person => {
+                log::warn!(server = self.name.as_str(), why; "the token was not renewed; signing out");
                 self.sign_out(held).await;
                 NotRenewed::LoginNeeded(self.login_name())
             }

@@ -63,9 +63,11 @@ impl Credential {
         }
         let page = authority.server.authorization_endpoint.clone();
         let scopes = self.scopes(&authority, &held, challenge.as_ref())?;
-        let client = self
-            .client(&held, &authority, &redirect_uri, &scopes)
-            .await?;
+        let client = self.client(&held, &authority, &redirect_uri, &scopes).await;
+        let client = client.map_err(|error| match error {
+            SignInError::Registration(_) if challenge.is_none() => SignInError::NotAsked,
+            error => error,
+        })?;
         let kept = StoredSignIn::new(
             &self.oauth.url,
             &authority,

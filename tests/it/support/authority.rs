@@ -38,6 +38,8 @@ pub(crate) struct Grants {
     pub(crate) machine_secret: Option<&'static str>,
     /// Seconds that a token holds.
     pub(crate) expires_in: u64,
+    /// The error that a bad grant is answered with, instead of `invalid_grant`.
+    pub(crate) refusal: Option<&'static str>,
     /// The token endpoint answers with 503.
     pub(crate) is_away: bool,
     /// It does not say that it checks PKCE.
@@ -185,8 +187,8 @@ fn token(
     site: &Site,
 ) -> HttpResponse {
     assert_eq!(form["resource"], site.resource);
-    let is_known = |id: &String| grants.clients.contains(id);
-    if basic.is_none() && !form.get("client_id").is_some_and(is_known) {
+    let is_known = grants.clients.contains(&form["client_id"]);
+    if basic.is_none() && !is_known {
         return HttpResponse::Unauthorized().json(json!({ "error": "invalid_client" }));
     }
     if let Some(secret) = grants.machine_secret {
@@ -221,7 +223,8 @@ fn token(
         _ => None,
     };
     let Some(person) = person else {
-        return HttpResponse::BadRequest().json(json!({ "error": "invalid_grant" }));
+        let error = grants.refusal.unwrap_or("invalid_grant");
+        return HttpResponse::BadRequest().json(json!({ "error": error }));
     };
     grants.given += 1;
     let (access, refresh) = (

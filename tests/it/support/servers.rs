@@ -254,6 +254,9 @@ fn unread_answer(
         let mut redirect = HttpResponse::TemporaryRedirect();
         return Some(redirect.insert_header(("location", "/mcp/")).finish());
     }
+    if !request.path().starts_with("/mcp") {
+        return Some(HttpResponse::NotFound().finish());
+    }
     match request.method().as_str() {
         "POST" => None,
         "DELETE" => {
