@@ -51,8 +51,8 @@ pub use port_holder::address_in_use;
 pub use record_pages::{Parameters, RecordPage};
 pub use render::{
     ListedTool, SchemaView, Screen, ServerTrouble, Window, call_lines, crash_text, log_lines,
-    notice_lines, pin_table, pin_text, record_lines, server_table, tool_table, tool_text, tree,
-    troubles,
+    notice_lines, pin_table, pin_text, record_lines, server_details, server_table, tool_table,
+    tool_text, tree, troubles,
 };
 pub use status::{
     CertificateStanding, CertificateView, ConfigView, LimitView, ServerStatus, Status, ToolView,

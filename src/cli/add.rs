@@ -5,12 +5,47 @@ use std::str::FromStr;
 use clap::Args;
 use url::Url;
 
+use super::Header;
+
 #[derive(Clone, Debug, PartialEq, Eq, Args)]
+#[command(after_help = "\
+Examples:
+  mcpvisor servers add files -- npx -y @modelcontextprotocol/server-filesystem ~/project
+  mcpvisor servers add docs https://mcp.example.com/mcp --bearer '${DOCS_TOKEN}'
+  mcpvisor servers add io.github.brave/brave-search-mcp-server
+  mcpvisor servers add - < mcp.json")]
 pub struct AddArguments {
-    /// A name in the MCP registry (`io.github.user/server`, optionally with `@VERSION`), the path
-    /// or URL of a `server.json`, or the URL of a server
-    #[arg(value_name = "NAME|FILE|URL")]
-    pub from: String,
+    /// Name in the configuration. A SERVER alone, without NAME, brings its own
+    pub name: Option<String>,
+
+    /// URL of a server, a name in the MCP registry (`io.github.user/server`, optionally with
+    /// `@VERSION`), the path or URL of a `server.json` or `mcp.json`, a command line in quotes, or
+    /// `-` for one of these from stdin
+    pub server: Option<String>,
+
+    /// Program of the server with its arguments, instead of SERVER
+    #[arg(last = true, value_name = "PROGRAM")]
+    pub command: Vec<String>,
+
+    /// Variable of the program's environment; VALUE can contain `${VAR}`
+    #[arg(long, value_name = "NAME=VALUE")]
+    pub env: Vec<Setting>,
+
+    /// Header of each request to the URL
+    #[arg(long, value_name = "NAME: VALUE", value_parser = super::stdio::header)]
+    pub header: Vec<Header>,
+
+    /// Token for the URL; `'${VAR}'` reads it from the environment
+    #[arg(long, value_name = "TOKEN")]
+    pub bearer: Option<String>,
+
+    /// View that shows the server, besides the default one
+    #[arg(long)]
+    pub view: Option<String>,
+
+    /// Add the server without starting it
+    #[arg(long)]
+    pub disabled: bool,
 
     /// Registry to look up a name in
     #[arg(
@@ -21,15 +56,11 @@ pub struct AddArguments {
     )]
     pub registry: Url,
 
-    /// Name in the configuration [default: the file's name for it, or the URL's host]
-    #[arg(long)]
-    pub name: Option<String>,
-
-    /// Value of a variable, header or argument that the file asks for; can contain `${VAR}`
+    /// Value of a variable, header or argument that a `server.json` asks for; can contain `${VAR}`
     #[arg(long = "set", value_name = "NAME=VALUE")]
     pub settings: Vec<Setting>,
 
-    /// Package to use: npm, pypi, oci, nuget or remote
+    /// Package of a `server.json` to use: npm, pypi, oci, nuget or remote
     #[arg(long, value_parser = ["npm", "pypi", "oci", "nuget", "remote"])]
     pub kind: Option<String>,
 

@@ -1,5 +1,7 @@
 //! Arguments of `mcpvisor servers`.
 
+use std::time::Duration;
+
 use clap::{Args, Subcommand};
 
 use super::AddArguments;
@@ -17,8 +19,40 @@ pub struct ServersArguments {
 
 #[derive(Clone, Debug, PartialEq, Eq, Subcommand)]
 pub enum ServersVerb {
+    /// List the servers (the default)
+    #[command(visible_alias = "list")]
+    Ls {
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+
+    /// Show a server's state and what it offers
+    Show { name: String },
+
     /// Add a server to the configuration
+    ///
+    /// A running gateway starts it at once.
     Add(AddArguments),
+
+    /// Remove a server from the configuration
+    #[command(visible_alias = "remove")]
+    Rm { name: String },
+
+    /// Start a server now and with the gateway
+    Enable { name: String },
+
+    /// Keep a server in the configuration without starting it
+    Disable { name: String },
+
+    /// Wait until servers are up
+    Wait {
+        /// Servers to wait for; all without names
+        names: Vec<String>,
+        /// How long to wait
+        #[arg(long, default_value = "60s", value_parser = humantime::parse_duration)]
+        timeout: Duration,
+    },
 
     /// Restart a server now
     ///

@@ -33,7 +33,7 @@ pub struct Header {
     pub value: String,
 }
 
-fn header(text: &str) -> Result<Header, String> {
+pub(super) fn header(text: &str) -> Result<Header, String> {
     let (name, value) = text
         .split_once(':')
         .ok_or("headers have the form `NAME: VALUE`")?;

@@ -19,7 +19,7 @@ pub struct Change {
     pub path: PathBuf,
     /// `None` if the file does not exist yet.
     before: Option<String>,
-    after: String,
+    pub(super) after: String,
 }
 
 impl Change {

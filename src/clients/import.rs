@@ -4,10 +4,11 @@ use std::path::Path;
 
 use serde_json::Value;
 use toml::Table;
+use toml_edit::{Array, DocumentMut, Item};
 
 use crate::clients::known::Client;
 use crate::clients::{Change, ClientError, ENTRY, entries, files, understood};
-use crate::config::{Config, Environment, is_json, map_texts, server_table};
+use crate::config::{Config, Environment, NEW_FILE_HEAD, is_json, map_texts, server_table};
 use crate::id::ServerName;
 
 /// The outcome of importing a client's servers.
@@ -15,12 +16,38 @@ use crate::id::ServerName;
 pub struct Import {
     /// Change to the configuration; `None` if there is nothing to add.
     pub change: Option<Change>,
+    /// The tables of the new servers.
+    pub tables: String,
+    /// Whether the file is new, so that the built-in example server is no longer served.
+    pub replaces_example: bool,
     /// Names of the new servers.
     pub added: Vec<String>,
     /// Names of skipped servers, each with the reason.
     pub skipped: Vec<(String, String)>,
     /// One sentence for each dropped key.
     pub warnings: Vec<String>,
+}
+
+impl Import {
+    /// Also adds the new servers to a view, which is created if it does not exist.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the configuration would be invalid with the view.
+    pub fn show_in(
+        &mut self,
+        view: &str,
+        environment: &dyn Environment,
+    ) -> Result<(), ClientError> {
+        let Some(change) = &mut self.change else {
+            return Ok(());
+        };
+        let shown = shown_in_view(&change.after, view, &self.added);
+        let after = understood(&change.path, shown)?;
+        understood(&change.path, checked(&change.path, &after, environment))?;
+        change.after = after;
+        Ok(())
+    }
 }
 
 /// Adds a client's servers to the configuration file at `path`, except servers that it already has.
@@ -56,33 +83,39 @@ pub fn add_servers(
     environment: &dyn Environment,
 ) -> Result<Import, ClientError> {
     let before = files::read(path)?;
-    let mut text = before.clone().unwrap_or_default();
+    let mut text = before.clone().unwrap_or_else(|| NEW_FILE_HEAD.to_owned());
     if is_json(&text) {
         let why = "it is JSON; servers are added to a configuration in TOML".to_owned();
         return understood(path, Err(why));
     }
-    let mut import = Import::default();
+    let mut import = Import {
+        replaces_example: before.is_none(),
+        ..Import::default()
+    };
     let check = |text: &str| checked(path, text, environment);
     let mut there = understood(path, check(&text))?;
     for (name, server) in servers.iter().filter(|(name, _)| name != ENTRY) {
-        match with_server(&text, name, server, &there, &mut import.warnings) {
+        match table_of(name, server, &there, &mut import.warnings) {
             Err(why) => import.skipped.push((name.clone(), why)),
-            Ok((name, more)) => match check(&more) {
-                Ok(names) => {
-                    (text, there) = (more, names);
-                    import.added.push(name);
+            Ok((name, table)) => {
+                let more = appended(&text, &table);
+                match check(&more) {
+                    Ok(names) => {
+                        (text, there) = (more, names);
+                        import.tables = appended(&import.tables, &table);
+                        import.added.push(name);
+                    }
+                    Err(why) => import.skipped.push((name, why)),
                 }
-                Err(why) => import.skipped.push((name, why)),
-            },
+            }
         }
     }
     import.change = (!import.added.is_empty()).then(|| Change::new(path.to_owned(), before, text));
     Ok(import)
 }
 
-/// The server's name, and the text with the server appended.
-fn with_server(
-    text: &str,
+/// The server's name, and its table.
+fn table_of(
     name: &str,
     server: &Value,
     there: &[ServerName],
@@ -98,9 +131,34 @@ fn with_server(
     let tables = Table::from_iter([(known_name.to_string(), table)]);
     let added = Table::from_iter([("servers".to_owned(), toml::Value::Table(tables))]);
     let added = toml::to_string(&added).map_err(|error| error.to_string())?;
+    Ok((known_name.to_string(), added))
+}
+
+/// The text with a table at its end.
+fn appended(text: &str, table: &str) -> String {
     let text = text.trim_end();
     let gap = if text.is_empty() { "" } else { "\n\n" };
-    Ok((known_name.to_string(), format!("{text}{gap}{added}")))
+    format!("{text}{gap}{table}")
+}
+
+/// The configuration with servers added to a view, which is created if it does not exist.
+fn shown_in_view(text: &str, view: &str, servers: &[String]) -> Result<String, String> {
+    let mut document: DocumentMut = text.parse().map_err(|_| "it is not valid TOML")?;
+    let views = document.entry("views").or_insert_with(|| {
+        let mut table = toml_edit::Table::new();
+        table.set_implicit(true);
+        Item::Table(table)
+    });
+    let views = views.as_table_like_mut().ok_or("`views` is not a table")?;
+    let view = views.entry(view).or_insert_with(toml_edit::table);
+    let view = view.as_table_like_mut().ok_or("the view is not a table")?;
+    let listed = view.entry("servers");
+    let listed = listed.or_insert_with(|| toml_edit::value(Array::new()));
+    let listed = listed.as_array_mut();
+    listed
+        .ok_or("`servers` of the view is not a list")?
+        .extend(servers);
+    Ok(document.to_string())
 }
 
 /// The names of a configuration's servers.

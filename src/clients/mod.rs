@@ -5,9 +5,11 @@
 //! - `json_file`, `toml_file`: edit entries in a client's file; everything else stays unchanged
 //! - `files`: reads, backs up and atomically replaces files
 //! - `report`: the command's output
+//! - `command_line`: converts a pasted command line into an entry
 //! - `server_json`: converts a server of the MCP registry into an entry
 //! - `import`: imports a client's servers as `[servers.NAME]` tables of the gateway's configuration
 
+mod command_line;
 mod files;
 mod import;
 mod json_file;
@@ -21,6 +23,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
+pub use command_line::{command_entry, split_command};
 pub use files::Change;
 pub use import::{Import, add_servers, import};
 pub use known::{Client, find};

@@ -42,6 +42,11 @@ pub fn import_report(import: &Import) -> String {
     for warning in &import.warnings {
         let _ = writeln!(text, "warning  {warning}");
     }
+    if import.replaces_example && !import.added.is_empty() {
+        text.push_str(
+            "removed  example: the built-in server is only served without a configuration\n",
+        );
+    }
     printable(&text)
 }
 

@@ -1,81 +1,186 @@
 //! `mcpvisor servers add`.
 
-use std::io::{BufRead as _, IsTerminal as _, Write as _};
+use std::io::{BufRead as _, IsTerminal as _, Read as _, Write as _};
 use std::path::Path;
+use std::time::Duration;
 
-use mcpvisor::cli::AddArguments;
+use mcpvisor::admin::{OperatorClient, Screen, ServerStatus, server_details};
+use mcpvisor::cli::{AddArguments, Header, Setting};
 use mcpvisor::clients::{self, Given, MissingValue, NoEntry};
-use mcpvisor::config::{Config, ProcessEnvironment, read_file};
+use mcpvisor::config::{ProcessEnvironment, client_entries, is_json, read_file};
 use mcpvisor::credentials::{Web as _, WebRequest};
-use mcpvisor::telemetry::one_line;
+use mcpvisor::telemetry::{one_line, printable};
 use mcpvisor::transport::{self, Tls, WebClient};
 use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcsetattr};
 use serde_json::{Value, json};
 use url::Url;
 
-use super::output::{CliError, print};
+use super::config_target::ConfigTarget;
+use super::output::{CliError, current_thread_runtime, print};
+use super::wait::{is_ready, wait};
+
+/// Maximum length of a description on stdin, in bytes.
+const STDIN_MAX: u64 = 1 << 20;
+
+/// How long the command waits for a new server, to report how its start went.
+const START_WAIT: Duration = Duration::from_secs(15);
 
 pub(crate) fn run_add_command(
     path: Option<&Path>,
-    arguments: AddArguments,
+    arguments: &AddArguments,
 ) -> Result<(), CliError> {
     let environment = ProcessEnvironment::new();
-    let settings = arguments.settings.iter();
-    let given: Given = settings
-        .map(|it| (it.name.clone(), it.value.clone()))
-        .collect();
-    let (name, entry) = match ServerOrigin::of(&arguments)? {
-        ServerOrigin::Server(url) => of_url(&url, given),
-        ServerOrigin::Document(url) => of_document(&fetch(url)?, &arguments, given)?,
-        ServerOrigin::File => {
-            let name = &arguments.from;
-            let text = read_file(Path::new(name)).map_err(|error| format!("{name}: {error}"))?;
-            of_document(text.as_bytes(), &arguments, given)?
-        }
-    };
-    let name = arguments.name.unwrap_or(name);
-    let file = Config::file_to_write(path, &environment)?;
-    let import = clients::add_servers(&[(name, entry)], &file, &environment)?;
-    if let Some((name, why)) = import.skipped.first() {
+    let servers = servers(arguments)?;
+    let target = ConfigTarget::find(path)?;
+    let mut import = clients::add_servers(&servers, &target.file, &environment)?;
+    if let ([_], Some((name, why))) = (servers.as_slice(), import.skipped.first()) {
         return Err(format!("`{name}` is not added: {why}").into());
+    }
+    if let Some(view) = &arguments.view {
+        import.show_in(view, &environment)?;
+    }
+    if arguments.dry_run {
+        let file = target.file.display();
+        return print(&format!(
+            "{}\n# would be added to {file}\n",
+            printable(&import.tables)
+        ));
     }
     print(&clients::import_report(&import))?;
     let Some(change) = &import.change else {
         return Ok(());
     };
-    let file = change.path.display();
-    if arguments.dry_run {
-        return print(&format!("would write {file}\n"));
-    }
     change.write()?;
-    print(&format!(
-        "wrote {file}; a gateway that runs with it has the server at once\n"
-    ))
-}
-
-/// The source that a new server is created from.
-enum ServerOrigin {
-    Server(Url),
-    /// A `server.json`.
-    Document(Url),
-    File,
-}
-
-impl ServerOrigin {
-    fn of(arguments: &AddArguments) -> Result<Self, CliError> {
-        let from = &arguments.from;
-        let url = Url::parse(from).ok();
-        let url = url.filter(|url| matches!(url.scheme(), "http" | "https"));
-        Ok(match url {
-            Some(url) if url.path().ends_with(".json") => Self::Document(url),
-            Some(url) => Self::Server(url),
-            None if Path::new(from).exists() => Self::File,
-            None => {
-                let in_registry = clients::registry_url(&arguments.registry, from)?;
-                in_registry.map_or(Self::File, Self::Document)
-            }
-        })
+    print(&format!("wrote    {}\n", change.path.display()))?;
+    match &target.gateway {
+        Some(gateway) => {
+            target.reload()?;
+            current_thread_runtime()?.block_on(report_start(gateway, &import.added))
+        }
+        None => print("no gateway runs with this file: `mcpvisor` starts it\n"),
     }
+}
+
+/// Prints the state of each new server, once it has started or failed for the first time.
+async fn report_start(gateway: &Path, added: &[String]) -> Result<(), CliError> {
+    let (client, screen) = (OperatorClient::open(gateway)?, Screen::of_stdout());
+    let is_new = |server: &ServerStatus| added.contains(&server.name);
+    let is_settled = |server: &ServerStatus| !is_new(server) || server.state != "starting";
+    let status = wait(&client, START_WAIT, is_settled).await?;
+    for server in status.servers.iter().filter(|server| is_new(server)) {
+        print(&server_details(server, &screen))?;
+        if !is_ready(server) && server.state != "disabled" {
+            let name = one_line(&server.name);
+            print(&format!("  its output: `mcpvisor servers logs {name}`\n"))?;
+        }
+    }
+    Ok(())
+}
+
+/// The servers to add, by name, in the format of clients.
+fn servers(arguments: &AddArguments) -> Result<Vec<(String, Value)>, CliError> {
+    let (name, mut servers) = match (&arguments.name, &arguments.server) {
+        (Some(_), Some(_)) if !arguments.command.is_empty() => {
+            return Err("a server has a URL or a program, not both".into());
+        }
+        (name, None) if !arguments.command.is_empty() => {
+            let entry = clients::command_entry(&arguments.command);
+            (name, vec![entry.ok_or("there is no program after `--`")?])
+        }
+        (None, _) => return Err("name a server, or see `mcpvisor servers add --help`".into()),
+        (Some(server), None) => (&None, described(server, arguments)?),
+        (name, Some(server)) => (name, described(server, arguments)?),
+    };
+    let is_changed = name.is_some()
+        || arguments.disabled
+        || arguments.bearer.is_some()
+        || !(arguments.env.is_empty() && arguments.header.is_empty());
+    match servers.as_mut_slice() {
+        [(own_name, entry)] => {
+            if let Some(name) = name {
+                name.clone_into(own_name);
+            }
+            complete(entry, arguments)?;
+        }
+        _ if is_changed => {
+            let count = servers.len();
+            return Err(
+                format!("a name and options belong to one server, and these are {count}").into(),
+            );
+        }
+        _ => {}
+    }
+    Ok(servers)
+}
+
+/// Adds what the options say to a server's entry.
+fn complete(entry: &mut Value, arguments: &AddArguments) -> Result<(), CliError> {
+    let is_program = entry.get("command").is_some();
+    let mut headers: Vec<(&str, String)> = Vec::new();
+    for Header { name, value } in &arguments.header {
+        headers.push((name, value.clone()));
+    }
+    if let Some(token) = &arguments.bearer {
+        headers.push(("Authorization", format!("Bearer {token}")));
+    }
+    if is_program && !headers.is_empty() {
+        return Err("a program receives no headers: `--env NAME=VALUE` sets a variable".into());
+    }
+    if !is_program && !arguments.env.is_empty() {
+        return Err("a URL has no environment: `--header 'NAME: VALUE'` sets a header".into());
+    }
+    for (name, value) in headers {
+        entry["headers"][name] = value.into();
+    }
+    for Setting { name, value } in &arguments.env {
+        entry["env"][name.as_str()] = value.as_str().into();
+    }
+    if arguments.disabled {
+        entry["disabled"] = true.into();
+    }
+    Ok(())
+}
+
+/// The servers that a text names or describes: a URL, a file, a name in the registry, a command
+/// line, the content of a file, or `-` for one of these from stdin.
+fn described(text: &str, arguments: &AddArguments) -> Result<Vec<(String, Value)>, CliError> {
+    if text == "-" {
+        let mut read = String::new();
+        std::io::stdin().take(STDIN_MAX).read_to_string(&mut read)?;
+        return match read.trim() {
+            "" | "-" => Err("stdin is empty".into()),
+            read => described(read, arguments),
+        };
+    }
+    let url = Url::parse(text).ok();
+    let url = url.filter(|url| matches!(url.scheme(), "http" | "https"));
+    let given = given(arguments);
+    match url {
+        Some(url) if url.path().ends_with(".json") => of_document(&fetch(url)?, text, arguments),
+        Some(url) => Ok(vec![of_url(&url, given)]),
+        None if is_json(text) => of_document(text.as_bytes(), "the text", arguments),
+        None if Path::new(text).exists() => of_file(text, arguments),
+        None => match clients::registry_url(&arguments.registry, text)? {
+            Some(url) => of_document(&fetch(url)?, text, arguments),
+            None => {
+                let words = clients::split_command(text);
+                let entry = words.and_then(|words| clients::command_entry(&words));
+                entry.map_or_else(|| of_file(text, arguments), |entry| Ok(vec![entry]))
+            }
+        },
+    }
+}
+
+fn given(arguments: &AddArguments) -> Given {
+    let settings = arguments.settings.iter();
+    settings
+        .map(|it| (it.name.clone(), it.value.clone()))
+        .collect()
+}
+
+fn of_file(name: &str, arguments: &AddArguments) -> Result<Vec<(String, Value)>, CliError> {
+    let text = read_file(Path::new(name)).map_err(|error| format!("{name}: {error}"))?;
+    of_document(text.as_bytes(), name, arguments)
 }
 
 fn fetch(url: Url) -> Result<Vec<u8>, CliError> {
@@ -103,18 +208,21 @@ fn of_url(url: &Url, headers: Given) -> (String, Value) {
     (name, entry)
 }
 
-/// A `server.json`, or a registry's answer.
+/// The servers of an `mcp.json`, a `server.json`, or a registry's answer.
 fn of_document(
     document: &[u8],
+    name: &str,
     arguments: &AddArguments,
-    mut given: Given,
-) -> Result<(String, Value), CliError> {
-    let name = &arguments.from;
-    let file: Value =
-        serde_json::from_slice(document).map_err(|_| format!("{name} is not JSON"))?;
+) -> Result<Vec<(String, Value)>, CliError> {
+    let text = str::from_utf8(document).map_err(|_| format!("{name} is not text"))?;
+    if let Ok(servers) = client_entries(text) {
+        return Ok(servers);
+    }
+    let file: Value = serde_json::from_str(text).map_err(|_| format!("{name} is not JSON"))?;
+    let mut given = given(arguments);
     loop {
         match clients::entry_of(&file, arguments.kind.as_deref(), &given) {
-            Ok(entry) => return Ok(entry),
+            Ok(entry) => return Ok(vec![entry]),
             Err(NoEntry::Unusable(why)) => return Err(format!("{name}: {why}").into()),
             Err(NoEntry::Missing(missing)) if std::io::stdin().is_terminal() => {
                 for value in missing {

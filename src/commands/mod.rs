@@ -5,6 +5,7 @@ mod auth;
 mod check;
 mod clients;
 mod config_file;
+mod config_target;
 mod doctor;
 mod key_reader;
 mod keys;
@@ -25,6 +26,7 @@ mod token;
 mod tools;
 mod ui;
 mod vault;
+mod wait;
 
 pub(crate) use auth::run_auth_command;
 pub(crate) use check::{check, run_config_command};

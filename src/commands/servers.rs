@@ -2,16 +2,22 @@
 
 use std::path::Path;
 
-use mcpvisor::admin::{OperatorClient, Screen, crash_text, log_lines, server_table};
+use mcpvisor::admin::{
+    ConfigOrder, OperatorClient, Screen, crash_text, log_lines, server_details, server_table,
+};
 use mcpvisor::cli::{LogsArguments, ServersArguments, ServersVerb};
-use mcpvisor::config::{Config, Lookup, ProcessEnvironment};
+use mcpvisor::config::{Config, Lookup, ProcessEnvironment, ServerFile};
 use mcpvisor::downstream::ServerOrder;
 use mcpvisor::telemetry::one_line;
+use serde_json::Map;
 use tokio::signal::unix::{SignalKind, signal};
+use uuid::Uuid;
 
 use super::add::run_add_command;
+use super::config_target::ConfigTarget;
 use super::output::{CliError, FOLLOW_EVERY, current_thread_runtime, pretty, print};
 use super::running_gateway::{ask_here, gateway_data_dir};
+use super::wait::{ask_to_wait, server_of};
 
 pub(crate) fn run_servers_command(
     path: Option<&Path>,
@@ -19,13 +25,21 @@ pub(crate) fn run_servers_command(
 ) -> Result<(), CliError> {
     let screen = Screen::of_stdout();
     let (name, order) = match arguments.verb {
-        None => {
+        None => return list(path, arguments.json, &screen),
+        Some(ServersVerb::Ls { json }) => return list(path, json, &screen),
+        Some(ServersVerb::Show { name }) => {
             let status = ask_here(path, OperatorClient::status)?;
-            return print(&if arguments.json {
-                pretty(&status.servers)?
-            } else {
-                server_table(&status, &screen)
-            });
+            let server = server_of(&status, &name)?;
+            return print(&server_details(server, &screen));
+        }
+        Some(ServersVerb::Rm { name }) => {
+            change_file(path, ConfigOrder::Delete(name.clone()))?;
+            return print(&format!("removed  {}\n", one_line(&name)));
+        }
+        Some(ServersVerb::Enable { name }) => return set_enabled(path, name, true),
+        Some(ServersVerb::Disable { name }) => return set_enabled(path, name, false),
+        Some(ServersVerb::Wait { names, timeout }) => {
+            return ask_to_wait(path, &names, timeout, &screen);
         }
         Some(ServersVerb::Logs(logs)) => {
             let data_dir = gateway_data_dir(path)?;
@@ -39,7 +53,7 @@ pub(crate) fn run_servers_command(
                 crash_text(&crashes, &screen)
             });
         }
-        Some(ServersVerb::Add(add)) => return run_add_command(path, add),
+        Some(ServersVerb::Add(add)) => return run_add_command(path, &add),
         Some(ServersVerb::Headers { name }) => {
             let environment = ProcessEnvironment::new();
             let loaded = Config::load(path, Lookup::WorkingDirectory, &environment)?;
@@ -54,6 +68,32 @@ pub(crate) fn run_servers_command(
     };
     let done = ask_here(path, async |client| client.order(&name, order).await)?;
     print(&format!("{}\n", one_line(&done)))
+}
+
+fn list(path: Option<&Path>, json: bool, screen: &Screen) -> Result<(), CliError> {
+    let status = ask_here(path, OperatorClient::status)?;
+    print(&if json {
+        pretty(&status.servers)?
+    } else {
+        server_table(&status, screen)
+    })
+}
+
+fn set_enabled(path: Option<&Path>, name: String, is_enabled: bool) -> Result<(), CliError> {
+    let verb = if is_enabled { "enabled" } else { "disabled" };
+    let text = format!("{verb:<8} {}\n", one_line(&name));
+    let enabled = Map::from_iter([("enabled".to_owned(), is_enabled.into())]);
+    change_file(path, ConfigOrder::Update(name, enabled))?;
+    print(&text)
+}
+
+/// Changes the configuration file, and makes a running gateway read it.
+fn change_file(path: Option<&Path>, order: ConfigOrder) -> Result<(), CliError> {
+    let (target, environment) = (ConfigTarget::find(path)?, ProcessEnvironment::new());
+    let file = ServerFile::new(Some(&target.file), &environment, Uuid::new_v4);
+    let changed = file.and_then(|file| file.carry_out(order, None));
+    changed.map_err(|failure| failure.message.to_string())?;
+    target.reload()
 }
 
 async fn show_logs(data_dir: &Path, arguments: LogsArguments) -> Result<(), CliError> {

@@ -26,6 +26,12 @@ const HEAD: &str = r#"# The default configuration of mcpvisor: every key that is
 # `mcpvisor config default` prints this file, and `mcpvisor config schema` its JSON Schema.
 "#;
 
+/// The beginning of a file that the gateway or a command creates.
+pub const NEW_FILE_HEAD: &str = "\
+# The configuration of mcpvisor. `mcpvisor config reference` explains every key, and
+# `mcpvisor config default` prints the defaults. Changes of this file apply immediately.
+";
+
 const EXAMPLE_SERVER: &str = r#"
 # A built-in server to try. Remove it when you have your own.
 [servers.example]
@@ -43,6 +49,12 @@ const BEFORE_KEY: [(&str, &str); 3] = [
     ("url", "#\n# ... or a URL.\n#\n# [servers.docs]\n"),
     ("enabled", "#\n# For both, with their defaults:\n#\n"),
 ];
+
+/// The file that a gateway without one writes with its first change: it serves what the gateway has
+/// served so far.
+pub(super) fn new_file() -> String {
+    format!("{NEW_FILE_HEAD}{}\n", EXAMPLE_SERVER.trim_end())
+}
 
 /// The default configuration as a file with a comment for every key. Used when no file exists.
 pub fn default_file() -> String {

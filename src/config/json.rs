@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use jsonc_parser::ast::{ObjectProp, Value as Ast};
 use jsonc_parser::cst::CstInputValue;
-use jsonc_parser::{CollectOptions, ParseOptions, parse_to_ast};
+use jsonc_parser::{CollectOptions, ParseOptions, ParseResult, parse_to_ast};
 use serde_json::Value as Json;
 use toml::{Table, Value as Toml};
 
@@ -47,6 +47,44 @@ pub fn is_json(text: &str) -> bool {
         .any(|start| text.starts_with(start))
 }
 
+/// The servers of a JSON text in the format of a client, as `(name, entry)`.
+///
+/// # Errors
+///
+/// Returns why there are none, without any value.
+pub fn client_entries(text: &str) -> Result<Vec<(String, Json)>, String> {
+    let parsed = parse_json(text)?;
+    let (_, servers) = servers_in(parsed.value.as_ref()).ok_or(NO_SERVERS)?;
+    let servers = named_servers(servers)?.into_iter();
+    Ok(servers
+        .map(|server| (server.name, Json::from(server.value.clone())))
+        .collect())
+}
+
+const NO_SERVERS: &str = "the file is JSON without `mcpServers` or `servers`";
+
+fn parse_json(text: &str) -> Result<ParseResult<'_>, String> {
+    let parsed = parse_to_ast(text, &CollectOptions::default(), &JSON_OF_EDITORS);
+    parsed.map_err(|error| {
+        let (line, column) = (error.line_display(), error.column_display());
+        let what = error.kind();
+        format!(
+            "the file starts like JSON, but is not valid JSON: {what} at line {line} column {column}"
+        )
+    })
+}
+
+/// The servers, and the path of the member that lists them.
+fn servers_in<'a>(root: Option<&'a Ast<'a>>) -> Option<(&'static [&'static str], &'a Ast<'a>)> {
+    SERVERS_AT.iter().find_map(|at| {
+        let servers = at.iter().try_fold(root?, |value, member| {
+            Some(&value.as_object()?.get(member)?.value)
+        })?;
+        let is_list = matches!(servers, Ast::Object(_) | Ast::Array(_));
+        is_list.then_some((*at, servers))
+    })
+}
+
 /// The servers of a JSON file.
 pub(super) struct JsonServers {
     /// The servers converted to TOML.
@@ -70,25 +108,8 @@ impl JsonServers {
     ///
     /// Returns why there is nothing to read, without any value.
     pub(super) fn read(text: &str) -> Result<Self, String> {
-        let parsed = parse_to_ast(text, &CollectOptions::default(), &JSON_OF_EDITORS);
-        let parsed = parsed.map_err(|error| {
-            let (line, column) = (error.line_display(), error.column_display());
-            let what = error.kind();
-            format!(
-                "the file starts like JSON, but is not valid JSON: {what} at line {line} column {column}"
-            )
-        })?;
-        let root = parsed.value.as_ref();
-        let found = SERVERS_AT.iter().find_map(|at| {
-            let servers = at.iter().try_fold(root?, |value, member| {
-                Some(&value.as_object()?.get(member)?.value)
-            })?;
-            let is_list = matches!(servers, Ast::Object(_) | Ast::Array(_));
-            is_list.then_some((*at, servers))
-        });
-        let Some((at, servers)) = found else {
-            return Err("the file is JSON without `mcpServers` or `servers`".to_owned());
-        };
+        let parsed = parse_json(text)?;
+        let (at, servers) = servers_in(parsed.value.as_ref()).ok_or(NO_SERVERS)?;
         let mut read = Self {
             toml: String::new(),
             at: at.join("."),

@@ -60,11 +60,11 @@ use std::time::Duration;
 use toml::de::DeTable;
 
 pub use client_entry::{map_texts, server_table};
-pub use default_file::default_file;
+pub use default_file::{NEW_FILE_HEAD, default_file};
 pub use describe::describe;
 pub use environment::{Environment, ProcessEnvironment};
 pub use fingerprint::Fingerprint;
-pub use json::{JSON_OF_EDITORS, cst_input, is_json};
+pub use json::{JSON_OF_EDITORS, client_entries, cst_input, is_json};
 pub use kept_contents::KeptContents;
 pub use key_file::{KeyChange, KeyFile};
 pub use keys::{CredentialsKeys, LogFormat};

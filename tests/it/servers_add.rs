@@ -1,13 +1,15 @@
 //! `mcpvisor servers add`.
 
 use std::fs;
+use std::io::Write as _;
 use std::net::TcpListener;
+use std::process::Stdio;
 
 use actix_web::{HttpRequest, HttpResponse, web};
 
 use serde_json::json;
 
-use crate::support::{Setup, quick, serve_in_thread};
+use crate::support::{Gateway, Setup, quick, serve_in_thread};
 
 /// A `server.json` of the registry whose program is the built-in example.
 fn server_json(setup: &Setup) -> String {
@@ -132,7 +134,7 @@ fn a_url_is_added_with_its_headers_and_what_is_no_server_is_refused() {
         now.contains(&format!("url = \"{url}\"")) && now.contains("Bearer ${TOKEN}"),
         "{now}"
     );
-    let (succeeded, printed) = setup.run(&["servers", "add", url, "--name", "other"]);
+    let (succeeded, printed) = setup.run(&["servers", "add", "other", url]);
     assert!(succeeded && printed.contains("added    other"), "{printed}");
 
     fs::write(setup.path("bad.json"), "{\"name\": SECRET").unwrap();
@@ -149,4 +151,92 @@ fn a_url_is_added_with_its_headers_and_what_is_no_server_is_refused() {
             "{printed}"
         );
     }
+}
+
+#[tokio::test]
+async fn a_program_is_added_disabled_enabled_and_removed_by_its_name() {
+    let gateway = Gateway::start(&quick()).await;
+    let setup = &gateway.setup;
+    let mark = setup.mark();
+    let program = [Setup::BINARY, "example-server"];
+    let add = [&["servers", "add", "two", "--env", &mark, "--"][..], &program].concat();
+    let (succeeded, printed) = setup.run(&add);
+    assert!(succeeded, "{printed}");
+    for word in ["added    two", "config.toml", "two · up", "11 tools"] {
+        assert!(printed.contains(word), "{word} in {printed}");
+    }
+    let run = |verb: &str| setup.run(&["servers", verb, "two"]);
+    let text = || fs::read_to_string(setup.path("config.toml")).unwrap();
+    assert!(run("show").1.contains("11 tools"));
+    assert!(run("disable").0 && text().contains("enabled = false"));
+    gateway.wait_state("two", "disabled").await;
+    let (succeeded, printed) = setup.run(&["servers", "wait", "two", "--timeout", "0s"]);
+    assert!(!succeeded && printed.contains("two · disabled"), "{printed}");
+    assert!(run("enable").0);
+    let (succeeded, printed) = run("wait");
+    assert!(succeeded, "{printed}");
+    gateway.wait_state("two", "up").await;
+    assert!(run("remove").0 && !text().contains("two"));
+    let (succeeded, printed) = run("wait");
+    assert!(!succeeded && printed.contains("no server `two`"), "{printed}");
+}
+
+/// Runs the command with a text on stdin.
+fn fed(setup: &Setup, arguments: &[&str], text: &str) -> String {
+    let mut command = setup.command(arguments);
+    let command = command.stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
+    child.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
+    let output = child.wait_with_output().unwrap();
+    String::from_utf8([output.stdout, output.stderr].concat()).unwrap()
+}
+
+#[test]
+fn whatever_documentation_shows_can_be_pasted() {
+    let setup = Setup::new("");
+    let json = r#"{"mcpServers": {"one": {"command": "uvx", "args": ["a"]}, "two": {"url": "https://b.example/mcp"}}}"#;
+    let line = "TOKEN='a b' npx -y @modelcontextprotocol/server-filesystem /tmp";
+    let table = [
+        (vec![line], "[servers.filesystem]\ncommand = \"npx\""),
+        (vec![line], "TOKEN = \"a b\""),
+        (vec!["files", line], "[servers.files]"),
+        (vec![json], "[servers.two]\nurl = \"https://b.example/mcp\""),
+        (vec!["files", "--disabled", "--", "npx", "x"], "enabled = false"),
+        (
+            vec!["docs", "https://b.example/mcp", "--bearer", "${T}", "--header", "X-A: b"],
+            "X-A = \"b\"\nAuthorization = \"Bearer ${T}\"",
+        ),
+        (vec!["files", "https://b.example/mcp", "--", "npx"], "not both"),
+        (vec!["files", "--header", "A: b", "--", "npx"], "no headers"),
+        (vec!["docs", "https://b.example/mcp", "--env", "A=b"], "no environment"),
+        (vec!["name", json], "these are 2"),
+        (vec![], "name a server"),
+    ];
+    for (arguments, expected) in table {
+        let all = [&["servers", "add", "--dry-run"][..], &arguments].concat();
+        let (_, printed) = setup.run(&all);
+        assert!(printed.contains(expected), "{arguments:?}: {printed}");
+    }
+    for (text, expected) in [(json, "[servers.one]"), (line, "[servers.filesystem]"), ("", "stdin is empty")] {
+        let printed = fed(&setup, &["servers", "add", "--dry-run", "-"], text);
+        assert!(printed.contains(expected), "{text}: {printed}");
+    }
+    assert_eq!(fs::read_to_string(setup.path("config.toml")).unwrap(), "");
+}
+
+#[test]
+fn the_first_server_makes_a_short_file_and_can_join_a_view() {
+    let setup = Setup::new("");
+    fs::remove_file(setup.path("config.toml")).unwrap();
+    let home = setup.path("home");
+    let setup = setup.variable("HOME", home.to_str().unwrap());
+    let add = ["servers", "add", "docs", "https://b.example/mcp", "--view", "reading"];
+    let (succeeded, printed) = setup.run(&add);
+    assert!(succeeded && printed.contains("removed  example"), "{printed}");
+    let text = fs::read_to_string(home.join(".config/mcpvisor/config.toml")).unwrap();
+    assert!(text.starts_with("# The configuration of mcpvisor."), "{text}");
+    assert!(text.lines().count() < 12, "{text}");
+    assert!(text.contains("[views.reading]\nservers = [\"docs\"]"), "{text}");
+    let (succeeded, printed) = setup.run(&["servers", "add", "more", "https://c.example/", "--view", "reading"]);
+    assert!(succeeded && !printed.contains("example:"), "{printed}");
 }

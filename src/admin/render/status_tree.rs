@@ -79,6 +79,17 @@ pub fn tree(status: &Status, screen: &Screen) -> String {
     text
 }
 
+/// One server: its state, and below it each fact about it.
+pub fn server_details(server: &ServerStatus, screen: &Screen) -> String {
+    let style = Trouble::of(server).style();
+    let state = screen.painted(style, &state(server));
+    let mut text = format!("{}{DOT}{state}\n", one_line(&server.name));
+    for fact in facts(server) {
+        text.push_str(&format!("  {fact}\n"));
+    }
+    text + &under(server, "", screen)
+}
+
 /// Results of the catalog merge: renamed, shortened and hidden items, one per line.
 pub fn notice_lines(notices: &[String]) -> String {
     let lines = notices.iter();

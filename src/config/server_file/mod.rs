@@ -18,8 +18,9 @@ use serde_json::{Map, Value, json};
 use toml_edit::{DocumentMut, Item, Table};
 use uuid::Uuid;
 
+use super::default_file::{NEW_FILE_HEAD, new_file};
 use super::environment::Environment;
-use super::{Config, ConfigError, Fingerprint, default_file, json as json_file, place};
+use super::{Config, ConfigError, Fingerprint, json as json_file, place};
 use crate::admin::{ConfigAnswer, ConfigOrder};
 use crate::id::ServerName;
 use crate::protocol::{ErrorKind, Failure};
@@ -77,7 +78,11 @@ impl<'a> ServerFile<'a> {
         order: ConfigOrder,
         if_match: Option<&str>,
     ) -> Result<FileOutcome, Failure> {
-        let text = self.text(if_match)?;
+        let mut text = self.text(if_match)?;
+        // The first server of one's own takes the place of the built-in example.
+        if matches!(order, ConfigOrder::Create(_)) && text == new_file() {
+            NEW_FILE_HEAD.clone_into(&mut text);
+        }
         let mut document = match json_file::is_json(&text) {
             // Servers of a JSON file are edited like servers of an included file.
             true => DocumentMut::new(),
@@ -121,7 +126,7 @@ impl<'a> ServerFile<'a> {
     /// The current content, if its tag matches.
     fn text(&self, if_match: Option<&str>) -> Result<String, Failure> {
         let text = match place::read(&self.path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => default_file(),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => new_file(),
             read => read.map_err(|error| io_failure("read", &error))?,
         };
         check_tag(&text, if_match)?;
@@ -176,6 +181,12 @@ fn create(
     let mut table = Table::new();
     table.insert("id", toml_edit::value(mint().to_string()));
     form::write(&mut table, body)?;
+    if document.is_empty() {
+        // A comment without a key after it would move behind the new table.
+        let head = document.trailing().as_str().unwrap_or_default();
+        table.decor_mut().set_prefix(format!("{head}\n"));
+        document.set_trailing("");
+    }
     let servers = servers(document)?;
     servers.insert(&name, Item::Table(table));
     Ok(name)
