@@ -8,13 +8,12 @@ use serde_json::Value;
 use tokio::time::Instant;
 
 use crate::catalog::ItemKind;
+use crate::downstream::call_sender::SenderCommand;
 use crate::downstream::connection::own_requests::{OwnRequest, OwnRequests};
 use crate::downstream::connection::spec::{CallSenders, ConnectionSpec};
 use crate::downstream::connection::state::ConnectionState;
 use crate::downstream::era::modern;
-use crate::downstream::in_flight::CallsInFlight;
-use crate::downstream::server_event::{RoutedServerEvent, ServerEvent};
-use crate::downstream::worker_channel::WorkerChannelCommand;
+use crate::downstream::server_event::ServerEvent;
 use crate::memory::TimerTable;
 use crate::metrics::{ErrorType, MethodLabel};
 use crate::protocol::{Method, cancelled, notification, request};
@@ -93,7 +92,7 @@ impl Control {
         params: &Value,
         own: OwnRequest,
     ) -> Option<u64> {
-        let calls = self.state.calls()?;
+        let link = self.state.link()?;
         let number = self.spec.of_all.numbers.next();
         let settings = self.spec.settings();
         let within = match own {
@@ -113,7 +112,7 @@ impl Control {
             is_own: true,
             ..outgoing
         };
-        match calls.link().send(outgoing) {
+        match link.send(outgoing) {
             Ok(()) => {
                 self.unread_since = None;
                 let is_opening = matches!(own, OwnRequest::Initialize | OwnRequest::Discover);
@@ -156,8 +155,8 @@ impl Control {
 
     /// Sends a notification or a response, if the link is open.
     pub(super) fn write(&self, frame: Bytes) {
-        if let Some(calls) = self.state.calls() {
-            calls.write(frame);
+        if let Some(link) = self.state.link() {
+            link.write(frame);
         }
     }
 
@@ -188,20 +187,16 @@ impl Control {
     }
 
     pub(super) fn forget(&self, number: u64) {
-        if let Some(calls) = self.state.calls() {
-            calls.link().forget(number);
+        if let Some(link) = self.state.link() {
+            link.forget(number);
         }
     }
 
     /// When something has to be done next.
     pub(super) fn next_deadline(&self) -> Option<Instant> {
-        let of_calls = self.state.calls().and_then(CallsInFlight::next_deadline);
         let of_opening = self.state.opening_deadline();
-        let others = [self.own.next_deadline(), self.due.next(), of_opening];
-        of_calls
-            .into_iter()
-            .chain(others.into_iter().flatten())
-            .min()
+        let all = [self.own.next_deadline(), self.due.next(), of_opening];
+        all.into_iter().flatten().min()
     }
 
     /// Sets the time of something, unless it is already due at some time.
@@ -211,15 +206,13 @@ impl Control {
         }
     }
 
-    pub(super) fn tell_worker_channels(&self, command: impl Fn() -> WorkerChannelCommand) {
-        for channel in self.state.worker_channels() {
-            channel.address.do_send(command());
+    pub(super) fn tell_senders(&self, command: impl Fn() -> SenderCommand) {
+        if let Some(senders) = self.state.senders() {
+            senders.tell(command);
         }
     }
 
     pub(super) fn send_event(&self, event: ServerEvent) {
-        let server = self.spec.server().clone();
-        let key = self.spec.key.clone();
-        (self.spec.of_all.listener)(RoutedServerEvent { server, key, event });
+        self.spec.send_event(self.spec.key.owner.clone(), event);
     }
 }

@@ -8,6 +8,7 @@ use tokio::time::Instant;
 
 use crate::bridge::headers::{self, ParamHeaders};
 use crate::catalog::{IngestLimits, ItemKind, ListCaching, ServerPart};
+use crate::downstream::call_sender::SenderCommand;
 use crate::downstream::connection::control::{Control, Due};
 use crate::downstream::connection::handshake::{Negotiated, error_text};
 use crate::downstream::connection::list_fetch::{ListEnd, ListFetch, Page};
@@ -15,7 +16,6 @@ use crate::downstream::connection::own_requests::OwnRequest;
 use crate::downstream::connection::spec::ConnectionSpec;
 use crate::downstream::era::modern;
 use crate::downstream::server_event::{ListTimes, ServerEvent};
-use crate::downstream::worker_channel::WorkerChannelCommand;
 use crate::protocol::{Outcome, RawJson, Response, code};
 use crate::supervision::Backoff;
 
@@ -359,10 +359,7 @@ impl ServerLists {
         let annotated = annotated.map(|tool| (tool.native().to_owned(), tool.headers().clone()));
         let headers = &control.spec.param_headers;
         headers.store(Arc::new(annotated.collect()));
-        if let Some(calls) = control.state.calls_mut() {
-            calls.on_headers_listed(Instant::now());
-        }
-        control.tell_worker_channels(|| WorkerChannelCommand::HeadersKnown);
+        control.tell_senders(|| SenderCommand::HeadersKnown);
     }
 
     fn publish(&self, control: &mut Control) {

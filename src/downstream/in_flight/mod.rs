@@ -1,8 +1,8 @@
 //! The calls in flight on one link: sent, answered, timed out, cancelled or lost.
 //!
-//! A connection and each of its worker channels own one [`CallsInFlight`], and pass it the messages
-//! of callers and the events of the link. Events that belong to no call are returned to the owner
-//! as [`UnhandledEvent`].
+//! Each sender of a connection owns one [`CallsInFlight`], and passes it the messages of callers and
+//! the events of the link. Events that belong to no call are returned as [`UnhandledEvent`], for the
+//! connection.
 //!
 //! - `call`: one call, and its state on the wire
 //! - `repeat`, `input_round`: resends a call with the input or the headers that the server requires
@@ -11,8 +11,8 @@
 //! - `server_link`: the link, and how its server has to be addressed
 //! - `rewrite`: converts the client's bytes for the server: id, name, `_meta`, headers
 //! - `pending_questions`: questions of the server that belong to a call
-//! - `responses`: the server's answers to callers, and the clients' answers to questions
-//! - `session_refusals`: calls whose session the server refused
+//! - `responses`: the server's answers to callers, calls whose session the server refused, and the
+//!   clients' answers to questions
 //! - `endings`: calls that are cancelled, time out or lose the link
 //! - `abandoned`: cancelled calls that the server may still be working on
 //! - `unhandled_event`: events that belong to no call
@@ -34,7 +34,6 @@ mod repeat;
 mod responses;
 mod rewrite;
 mod server_link;
-mod session_refusals;
 mod task_request;
 mod unhandled_event;
 pub(crate) mod unowned_messages;
@@ -42,20 +41,19 @@ pub(crate) mod unowned_messages;
 use std::sync::Arc;
 
 use actix::{Actor, Addr, Context, Handler};
-use bytes::Bytes;
 use serde::Deserialize;
 use tokio::time::Instant;
 
-use crate::downstream::call_request::{CallMessage, CallRequest, ClientAnswer, Question};
+use crate::downstream::call_request::{CallMessage, CallRequest, ClientAnswer};
 use crate::downstream::connection::spec::ConnectionSpec;
 use crate::downstream::list_changes::changed_kinds;
 use crate::downstream::resilience::admission::{
     Admission, AdmissionOutcome, CallPermit, QueueTurn,
 };
-use crate::downstream::server_request::{asks_client, gateway_answer};
-use crate::id::SessionId;
+use crate::downstream::server_request::asks_client;
+use crate::downstream::shared_link::SharedLink;
 use crate::protocol::{Envelope, Era, Method, Notification, Request};
-use crate::transport::{Link, LinkError, LinkEvent, SendError};
+use crate::transport::{LinkError, LinkEvent, SendError};
 
 use abandoned::AbandonedRequests;
 use call::{CallAnswer, InFlightCall, WireState};
@@ -85,8 +83,8 @@ pub(crate) struct CallsInFlight {
 }
 
 impl CallsInFlight {
-    /// Creates the table for a link that the actor `owner` owns.
-    pub(crate) fn new<A>(spec: &Arc<ConnectionSpec>, link: Box<dyn Link>, owner: &Addr<A>) -> Self
+    /// Creates the table for a link whose calls the actor `owner` sends.
+    pub(crate) fn new<A>(spec: &Arc<ConnectionSpec>, link: SharedLink, owner: &Addr<A>) -> Self
     where
         A: Actor<Context = Context<A>> + Handler<ClientAnswer> + Handler<QueueTurn>,
     {
@@ -100,24 +98,6 @@ impl CallsInFlight {
             holding: Vec::new(),
             is_suspicious: false,
         }
-    }
-
-    /// Marks the server as sessionless.
-    pub(crate) fn set_modern(&mut self) {
-        self.server.is_modern = true;
-    }
-
-    pub(crate) fn link(&self) -> &dyn Link {
-        self.server.link.as_ref()
-    }
-
-    /// Sends a notification or a response. A dead link reports its own end.
-    pub(crate) fn write(&self, frame: Bytes) {
-        self.server.write(frame);
-    }
-
-    pub(crate) fn into_link(self) -> Box<dyn Link> {
-        self.server.link
     }
 
     /// When [`Self::expire`] must next be called.
@@ -137,7 +117,7 @@ impl CallsInFlight {
                     request.request.method,
                     Method::ResourcesSubscribe | Method::ResourcesUnsubscribe
                 );
-                if self.server.is_modern && subscribes {
+                if self.server.is_modern() && subscribes {
                     return Some(UnhandledEvent::Subscription(request));
                 }
                 self.start(*request, now);
@@ -146,6 +126,9 @@ impl CallsInFlight {
             CallMessage::CheckTask(number) => {
                 self.advance(number, |call, server| call.check_task(server, now));
             }
+            // Extensions differ between the eras.
+            CallMessage::Notify(frame) if !self.server.is_modern() => self.server.link.write(frame),
+            CallMessage::Notify(_) => {}
         }
         None
     }
@@ -210,7 +193,7 @@ impl CallsInFlight {
     /// Removes a call from the tables.
     fn take(&mut self, number: u64) -> Option<InFlightCall> {
         let call = self.calls.remove(number)?;
-        if !self.server.is_modern {
+        if !self.server.is_modern() {
             self.recent.add(&call.caller, Instant::now());
         }
         Some(call)
@@ -269,7 +252,7 @@ impl CallsInFlight {
             }
             Method::LogMessage => match wire_id {
                 Some(wire_id) => self.calls.by_wire_id(wire_id),
-                None if self.server.is_modern => self.calls.sole_logging_call(),
+                None if self.server.is_modern() => self.calls.sole_logging_call(),
                 None => self.sole_call(),
             },
             Method::Cancelled => {
@@ -290,6 +273,10 @@ impl CallsInFlight {
                 let tasks = &self.server.spec.client_tasks;
                 tasks.send_progress(notification, self.server.budget(), now);
                 return None;
+            }
+            let is_line = notification.method == Method::LogMessage;
+            if is_line && !self.server.is_modern() && self.server.spec.keeps_logs() {
+                return self.find_owner(UnownedMessage::Line(UnownedLine::new(notification)));
             }
             return Some(UnhandledEvent::Notification(notification));
         };
@@ -340,10 +327,7 @@ impl CallsInFlight {
         };
         let named = named.filter(|_| asks_client(&request.method));
         let Some(number) = named.flatten() else {
-            return Some(UnhandledEvent::Request {
-                request,
-                of_ended_call: named.is_some(),
-            });
+            return self.route_request(request, named.is_some());
         };
         let questions = &mut self.server.questions;
         self.calls.update(number, |call| {
@@ -355,50 +339,10 @@ impl CallsInFlight {
 
     /// The call whose task a question belongs to, if the transport does not tell (S-TASK-L-08).
     fn of_task(&self, request: &Request) -> Option<u64> {
-        if self.server.is_modern || self.calls.iter().all(|call| call.task.is_none()) {
+        if self.server.is_modern() || self.calls.iter().all(|call| call.task.is_none()) {
             return None;
         }
         self.calls.by_task(&related_id(request)?)
-    }
-
-    /// The session that receives questions which name no call: the only session that ever called;
-    /// before the first call, the one that opened the connection; otherwise the session of all
-    /// calls that the server may be working on. `None` if there can be several.
-    pub(crate) fn session_of_questions(&self) -> Option<SessionId> {
-        match self.users {
-            LinkUsers::Nobody => return self.server.spec.opener,
-            LinkUsers::One(session) => return Some(session),
-            LinkUsers::Several => {}
-        }
-        let session = self.calls.iter().next()?.caller.session?;
-        let now = Instant::now();
-        let mut in_flight = self.calls.iter().map(|call| call.caller.session);
-        let are_same =
-            in_flight.all(|it| it == Some(session)) && self.abandoned.are_of(session, now);
-        // Clients' tasks can also ask questions.
-        (are_same && !self.server.spec.client_tasks.any(now)).then_some(session)
-    }
-
-    /// Asks the client of the calls in flight, on a link that cannot attribute questions but serves
-    /// only one client. Returns the request if no call is in flight.
-    pub(crate) fn ask_any(&mut self, request: Request) -> Option<Request> {
-        let Some(newest) = self.calls.newest().map(|call| call.number) else {
-            return Some(request);
-        };
-        let calls = self.calls.numbers(|_| true);
-        for number in &calls {
-            self.calls
-                .update(*number, |call| call.expires = call.deadline.latest);
-        }
-        let call = self.calls.get_mut(newest)?;
-        let questions = &mut self.server.questions;
-        questions.ask_for_any(calls, &mut call.reply, request);
-        None
-    }
-
-    /// A question that no call waits for.
-    pub(crate) fn question(&self, request: Request) -> Question {
-        self.server.questions.unrelated(request)
     }
 
     /// Resends the calls that waited for the tools to be listed again.
@@ -418,39 +362,6 @@ impl CallsInFlight {
         }
     }
 
-    /// Delivers a message that names no call to the only client that it can concern; returns the
-    /// message if the client's calls are not on this link.
-    pub(crate) fn take_unowned(&mut self, message: UnownedMessage) -> Option<UnownedMessage> {
-        match message {
-            UnownedMessage::Request(request) => self.ask_any(request).map(UnownedMessage::Request),
-            UnownedMessage::Line(line) => self.take_line(line).map(UnownedMessage::Line),
-        }
-    }
-
-    /// Handles a message that no link of the connection has a call for.
-    pub(crate) fn settle_unowned(&self, message: UnownedMessage) {
-        let spec = &self.server.spec;
-        match message {
-            UnownedMessage::Request(request) => {
-                let roots = &spec.settings().roots;
-                self.server.write(gateway_answer(&request, roots));
-            }
-            UnownedMessage::Line(line) => line.settle(spec),
-        }
-    }
-
-    fn take_line(&mut self, line: UnownedLine) -> Option<UnownedLine> {
-        let is_here = self.server.spec.load.has_only(self.calls.len());
-        let number = self.calls.newest_of_sole_client().filter(|_| is_here);
-        match number.and_then(|number| self.calls.get_mut(number)) {
-            Some(call) => {
-                call.reply.notify(line.notification, self.server.budget());
-                None
-            }
-            None => Some(line.passed(&self.recent)),
-        }
-    }
-
     /// The call that an extension's notification belongs to. Across eras, the client would not
     /// understand it.
     fn extension_call(&self, wire_id: Option<u64>) -> Option<u64> {
@@ -460,7 +371,7 @@ impl CallsInFlight {
         };
         let call = self.calls.get(number?)?;
         let is_modern = call.caller.revision.era() == Era::Modern;
-        (is_modern == self.server.is_modern).then_some(call.number)
+        (is_modern == self.server.is_modern()).then_some(call.number)
     }
 
     /// The newest call of the only client with calls in flight, for a line that only one client can

@@ -1,0 +1,211 @@
+//! The sender of a connection's calls on one thread: an actor that owns the calls in flight there.
+//!
+//! A connection starts one on its own thread, over its own link, and over Streamable HTTP one on
+//! every other worker thread, over a further link into the same session, so that a call stays on
+//! the thread that it arrived on. A sender only relays calls; everything else goes to the
+//! connection.
+//!
+//! - `senders`: the connection's handles of its senders
+//! - `link_inbox`: events of a link that its sender has not read yet
+
+mod link_inbox;
+mod senders;
+
+use std::sync::Arc;
+
+use actix::{Actor, ActorContext, Addr, Context, Handler, Message, Recipient};
+use tokio::time::Instant;
+
+use crate::downstream::call_request::{CallMessage, ClientAnswer};
+use crate::downstream::connection::spec::ConnectionSpec;
+use crate::downstream::in_flight::unowned_messages::UnownedMessage;
+use crate::downstream::in_flight::{CallsInFlight, UnhandledEvent};
+use crate::downstream::resilience::admission::QueueTurn;
+use crate::downstream::shared_link::SharedLink;
+use crate::downstream::timer::Timer;
+use crate::supervision::ExitReason;
+use crate::transport::{HttpSession, LinkEvent};
+
+use link_inbox::{EventsArrived, LinkInbox};
+
+pub(crate) use senders::Senders;
+
+pub(crate) struct CallSender {
+    spec: Arc<ConnectionSpec>,
+    arbiter: usize,
+    connection: Recipient<SenderEvent>,
+    link: SharedLink,
+    inbox: LinkInbox,
+    calls: CallsInFlight,
+    timer: Timer,
+}
+
+/// Events from a sender to its connection.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub(crate) enum SenderEvent {
+    /// Events of the link that belong to no client's call, in order. There are none if the server
+    /// sent something else during a handshake.
+    Unhandled {
+        arbiter: usize,
+        events: Vec<UnhandledEvent>,
+    },
+    /// A call ended in a way that raises doubt about the server.
+    Suspected,
+    Died(ExitReason),
+}
+
+/// Commands from a connection to its senders.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub(crate) enum SenderCommand {
+    /// A new handshake is done: calls that were refused or held are sent, over HTTP in this
+    /// session.
+    Renewed(Option<HttpSession>),
+    /// The refused session exists.
+    SessionConfirmed,
+    /// The arguments that calls repeat in headers were listed again.
+    HeadersKnown,
+    /// A message that names no call, for the only client with calls in flight; passed to the next
+    /// sender if the calls are not here.
+    Unowned(Box<UnownedMessage>, Vec<Addr<CallSender>>),
+    /// The connection is dead or closing.
+    End(String),
+}
+
+impl CallSender {
+    fn new(
+        spec: Arc<ConnectionSpec>,
+        arbiter: usize,
+        connection: Recipient<SenderEvent>,
+        (link, inbox): (SharedLink, LinkInbox),
+        address: &Addr<Self>,
+    ) -> Self {
+        Self {
+            calls: CallsInFlight::new(&spec, link.clone(), address),
+            spec,
+            arbiter,
+            connection,
+            link,
+            inbox,
+            timer: Timer::default(),
+        }
+    }
+
+    /// Ends every handler: delivers the notifications of calls, reports a suspicion, and sets the
+    /// timer for the next deadline.
+    fn settle(&mut self, ctx: &mut Context<Self>) {
+        self.calls.flush();
+        if self.calls.take_suspicion() {
+            self.connection.do_send(SenderEvent::Suspected);
+        }
+        let next = self.calls.next_deadline();
+        self.timer.set(next, ctx, |sender, ctx| {
+            sender.timer.fired();
+            sender.calls.expire(Instant::now());
+            sender.settle(ctx);
+        });
+    }
+
+    fn report(&self, events: Vec<UnhandledEvent>) {
+        let arbiter = self.arbiter;
+        self.connection
+            .do_send(SenderEvent::Unhandled { arbiter, events });
+    }
+}
+
+impl Actor for CallSender {
+    type Context = Context<Self>;
+}
+
+impl Handler<EventsArrived> for CallSender {
+    type Result = ();
+
+    fn handle(&mut self, _: EventsArrived, ctx: &mut Self::Context) {
+        let now = Instant::now();
+        let is_in_session = !self.link.awaits_handshake();
+        let mut unhandled = Vec::new();
+        for event in self.inbox.take() {
+            self.link.note(&event, now);
+            if let LinkEvent::Received { .. } = event
+                && is_in_session
+            {
+                self.spec.session.answered();
+            }
+            unhandled.extend(self.calls.on_event(event, now));
+        }
+        // Anything that a server sends during a handshake proves that it is running.
+        if !unhandled.is_empty() || !is_in_session {
+            self.report(unhandled);
+        }
+        self.settle(ctx);
+    }
+}
+
+impl Handler<CallMessage> for CallSender {
+    type Result = ();
+
+    fn handle(&mut self, message: CallMessage, ctx: &mut Self::Context) {
+        if self.link.is_own_session() {
+            self.spec.called.set();
+        }
+        if let Some(unhandled) = self.calls.on_message(message, Instant::now()) {
+            self.report(vec![unhandled]);
+        }
+        self.settle(ctx);
+    }
+}
+
+impl Handler<QueueTurn> for CallSender {
+    type Result = ();
+
+    fn handle(&mut self, turn: QueueTurn, ctx: &mut Self::Context) {
+        self.calls.on_turn(turn, Instant::now());
+        self.settle(ctx);
+    }
+}
+
+impl Handler<ClientAnswer> for CallSender {
+    type Result = ();
+
+    fn handle(&mut self, answered: ClientAnswer, ctx: &mut Self::Context) {
+        let roots = &self.spec.settings().roots;
+        self.calls.on_client_answer(answered, roots, Instant::now());
+        self.settle(ctx);
+    }
+}
+
+impl Handler<SenderCommand> for CallSender {
+    type Result = ();
+
+    fn handle(&mut self, command: SenderCommand, ctx: &mut Self::Context) {
+        let now = Instant::now();
+        match command {
+            SenderCommand::Renewed(session) => {
+                // The connection's own link opened the session.
+                if let Some(session) = session
+                    && self.link.http_session().as_ref() != Some(&session)
+                {
+                    self.link.set_session(session);
+                }
+                self.calls.resend(now);
+            }
+            SenderCommand::SessionConfirmed => self.calls.session_confirmed(now),
+            SenderCommand::HeadersKnown => self.calls.on_headers_listed(now),
+            SenderCommand::Unowned(message, mut others) => {
+                match (self.calls.take_unowned(*message), others.pop()) {
+                    (None, _) => {}
+                    (Some(message), Some(next)) => {
+                        next.do_send(SenderCommand::Unowned(Box::new(message), others));
+                    }
+                    (Some(message), None) => message.settle(&self.spec, &self.link),
+                }
+            }
+            SenderCommand::End(reason) => {
+                self.calls.fail_all(&reason);
+                return ctx.stop();
+            }
+        }
+        self.settle(ctx);
+    }
+}
