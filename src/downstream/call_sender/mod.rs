@@ -11,30 +11,24 @@
 mod link_inbox;
 mod senders;
 
-use std::sync::Arc;
-
 use actix::{Actor, ActorContext, Addr, Context, Handler, Message, Recipient};
 use tokio::time::Instant;
 
 use crate::downstream::call_request::{CallMessage, ClientAnswer};
-use crate::downstream::connection::spec::ConnectionSpec;
 use crate::downstream::in_flight::unowned_messages::UnownedMessage;
 use crate::downstream::in_flight::{CallsInFlight, UnhandledEvent};
 use crate::downstream::resilience::admission::QueueTurn;
-use crate::downstream::shared_link::SharedLink;
 use crate::downstream::timer::Timer;
 use crate::supervision::ExitReason;
-use crate::transport::{HttpSession, LinkEvent};
+use crate::transport::HttpSession;
 
 use link_inbox::{EventsArrived, LinkInbox};
 
 pub(crate) use senders::Senders;
 
 pub(crate) struct CallSender {
-    spec: Arc<ConnectionSpec>,
     arbiter: usize,
     connection: Recipient<SenderEvent>,
-    link: SharedLink,
     inbox: LinkInbox,
     calls: CallsInFlight,
     timer: Timer,
@@ -44,14 +38,8 @@ pub(crate) struct CallSender {
 #[derive(Message)]
 #[rtype(result = "()")]
 pub(crate) enum SenderEvent {
-    /// Events of the link that belong to no client's call, in order. There are none if the server
-    /// sent something else during a handshake.
-    Unhandled {
-        arbiter: usize,
-        events: Vec<UnhandledEvent>,
-    },
-    /// A call ended in a way that raises doubt about the server.
-    Suspected,
+    /// What belongs to no client's call, in order, from the sender on this arbiter.
+    Unhandled(usize, Vec<UnhandledEvent>),
     Died(ExitReason),
 }
 
@@ -74,30 +62,14 @@ pub(crate) enum SenderCommand {
 }
 
 impl CallSender {
-    fn new(
-        spec: Arc<ConnectionSpec>,
-        arbiter: usize,
-        connection: Recipient<SenderEvent>,
-        (link, inbox): (SharedLink, LinkInbox),
-        address: &Addr<Self>,
-    ) -> Self {
-        Self {
-            calls: CallsInFlight::new(&spec, link.clone(), address),
-            spec,
-            arbiter,
-            connection,
-            link,
-            inbox,
-            timer: Timer::default(),
-        }
-    }
-
-    /// Ends every handler: delivers the notifications of calls, reports a suspicion, and sets the
-    /// timer for the next deadline.
+    /// Ends every handler: delivers the notifications of calls, passes what belongs to no call to
+    /// the connection, and sets the timer for the next deadline.
     fn settle(&mut self, ctx: &mut Context<Self>) {
         self.calls.flush();
-        if self.calls.take_suspicion() {
-            self.connection.do_send(SenderEvent::Suspected);
+        let unhandled = self.calls.take_unhandled();
+        if !unhandled.is_empty() {
+            let event = SenderEvent::Unhandled(self.arbiter, unhandled);
+            self.connection.do_send(event);
         }
         let next = self.calls.next_deadline();
         self.timer.set(next, ctx, |sender, ctx| {
@@ -105,12 +77,6 @@ impl CallSender {
             sender.calls.expire(Instant::now());
             sender.settle(ctx);
         });
-    }
-
-    fn report(&self, events: Vec<UnhandledEvent>) {
-        let arbiter = self.arbiter;
-        self.connection
-            .do_send(SenderEvent::Unhandled { arbiter, events });
     }
 }
 
@@ -123,20 +89,8 @@ impl Handler<EventsArrived> for CallSender {
 
     fn handle(&mut self, _: EventsArrived, ctx: &mut Self::Context) {
         let now = Instant::now();
-        let is_in_session = !self.link.awaits_handshake();
-        let mut unhandled = Vec::new();
         for event in self.inbox.take() {
-            self.link.note(&event, now);
-            if let LinkEvent::Received { .. } = event
-                && is_in_session
-            {
-                self.spec.session.answered();
-            }
-            unhandled.extend(self.calls.on_event(event, now));
-        }
-        // Anything that a server sends during a handshake proves that it is running.
-        if !unhandled.is_empty() || !is_in_session {
-            self.report(unhandled);
+            self.calls.on_event(event, now);
         }
         self.settle(ctx);
     }
@@ -146,12 +100,7 @@ impl Handler<CallMessage> for CallSender {
     type Result = ();
 
     fn handle(&mut self, message: CallMessage, ctx: &mut Self::Context) {
-        if self.link.is_own_session() {
-            self.spec.called.set();
-        }
-        if let Some(unhandled) = self.calls.on_message(message, Instant::now()) {
-            self.report(vec![unhandled]);
-        }
+        self.calls.on_message(message, Instant::now());
         self.settle(ctx);
     }
 }
@@ -169,8 +118,7 @@ impl Handler<ClientAnswer> for CallSender {
     type Result = ();
 
     fn handle(&mut self, answered: ClientAnswer, ctx: &mut Self::Context) {
-        let roots = &self.spec.settings().roots;
-        self.calls.on_client_answer(answered, roots, Instant::now());
+        self.calls.on_client_answer(answered, Instant::now());
         self.settle(ctx);
     }
 }
@@ -181,15 +129,7 @@ impl Handler<SenderCommand> for CallSender {
     fn handle(&mut self, command: SenderCommand, ctx: &mut Self::Context) {
         let now = Instant::now();
         match command {
-            SenderCommand::Renewed(session) => {
-                // The connection's own link opened the session.
-                if let Some(session) = session
-                    && self.link.http_session().as_ref() != Some(&session)
-                {
-                    self.link.set_session(session);
-                }
-                self.calls.resend(now);
-            }
+            SenderCommand::Renewed(session) => self.calls.on_renewed(session, now),
             SenderCommand::SessionConfirmed => self.calls.session_confirmed(now),
             SenderCommand::HeadersKnown => self.calls.on_headers_listed(now),
             SenderCommand::Unowned(message, mut others) => {
@@ -198,7 +138,7 @@ impl Handler<SenderCommand> for CallSender {
                     (Some(message), Some(next)) => {
                         next.do_send(SenderCommand::Unowned(Box::new(message), others));
                     }
-                    (Some(message), None) => message.settle(&self.spec, &self.link),
+                    (Some(message), None) => self.calls.settle_unowned(message),
                 }
             }
             SenderCommand::End(reason) => {

@@ -1,15 +1,18 @@
 //! The senders of one connection, as the connection sees them.
 
+use std::rc::Rc;
 use std::sync::Arc;
 
-use actix::{Addr, AsyncContext, Recipient};
+use actix::{Addr, AsyncContext, Context, Recipient};
 
 use crate::downstream::call_request::CallMessage;
 use crate::downstream::call_sender::link_inbox::LinkInbox;
 use crate::downstream::call_sender::{CallSender, SenderCommand, SenderEvent};
 use crate::downstream::connection::spec::ConnectionSpec;
+use crate::downstream::in_flight::CallsInFlight;
 use crate::downstream::in_flight::unowned_messages::UnownedMessage;
 use crate::downstream::shared_link::SharedLink;
+use crate::downstream::timer::Timer;
 use crate::supervision::{ExitReason, spawn_temporary, spawn_temporary_here};
 use crate::transport::{EventSink, HttpSession};
 
@@ -17,7 +20,7 @@ use crate::transport::{EventSink, HttpSession};
 pub(crate) struct Senders {
     spec: Arc<ConnectionSpec>,
     /// The link of the connection and of the sender on its thread.
-    pub(crate) link: SharedLink,
+    pub(crate) link: Rc<SharedLink>,
     home: Addr<CallSender>,
     /// Senders on other threads, by the index of their arbiter.
     others: Vec<(usize, Addr<CallSender>)>,
@@ -27,27 +30,27 @@ impl Senders {
     /// Starts the sender of the connection's own thread. Returns the sink with which its link has
     /// to be opened.
     pub(crate) fn start(
-        spec: &Arc<ConnectionSpec>,
+        spec: Arc<ConnectionSpec>,
         connection: Recipient<SenderEvent>,
     ) -> (Self, EventSink) {
-        let link = SharedLink::new(spec.recorder.load().recording());
+        let link = Rc::new(SharedLink::new(spec.recorder.load().recording()));
         let inbox = LinkInbox::default();
         let watcher = on_exit(connection.clone());
-        let shared = (link.clone(), inbox.clone());
-        let of_sender = spec.clone();
-        let sender = spawn_temporary_here(
-            move |ctx, _| {
-                let home = of_sender.home;
-                CallSender::new(of_sender, home, connection, shared, &ctx.address())
-            },
-            watcher,
-        );
-        let sink = link.recorded(inbox.sink(sender.addr.clone()));
+        let new = |ctx: &mut Context<CallSender>, _| CallSender {
+            arbiter: spec.home,
+            connection,
+            inbox: inbox.clone(),
+            calls: CallsInFlight::new(&spec, link.clone(), &ctx.address()),
+            timer: Timer::default(),
+        };
+        let home = spawn_temporary_here(new, watcher).addr;
+        let sink = link.recorded(inbox.sink(home.clone()));
+        let others = Vec::new();
         let senders = Self {
-            spec: spec.clone(),
+            spec,
             link,
-            home: sender.addr,
-            others: Vec::new(),
+            home,
+            others,
         };
         (senders, sink)
     }
@@ -86,16 +89,14 @@ impl Senders {
     }
 
     pub(crate) fn tell(&self, command: impl Fn() -> SenderCommand) {
-        for sender in self.all() {
-            sender.do_send(command());
-        }
+        self.all().for_each(|sender| sender.do_send(command()));
     }
 
     /// Makes the sender on this arbiter resend what the server refused in a session that has been
     /// replaced since. Returns false if the session is the current one.
     pub(crate) fn update_session(&self, arbiter: usize, refused: Option<&HttpSession>) -> bool {
         let current = self.link.http_session();
-        let is_replaced = current.is_some() && refused.is_some() && current.as_ref() != refused;
+        let is_replaced = current.is_some() && current.as_ref() != refused;
         if is_replaced {
             self.on(arbiter).do_send(SenderCommand::Renewed(current));
         }
@@ -103,13 +104,13 @@ impl Senders {
     }
 
     /// Passes a message that names no call, and concerns no call of the sender on `arbiter`, to the
-    /// other senders.
+    /// other senders. The first one settles it if no other can.
     pub(crate) fn pass_on(&self, arbiter: usize, message: UnownedMessage) {
-        let from = self.on(arbiter);
-        let mut others: Vec<_> = self.all().filter(|other| *other != from).cloned().collect();
-        match others.pop() {
-            Some(next) => next.do_send(SenderCommand::Unowned(Box::new(message), others)),
-            None => message.settle(&self.spec, &self.link),
+        let first = self.on(arbiter);
+        let others = self.all().filter(|other| *other != first);
+        let mut all: Vec<_> = std::iter::once(first).chain(others).cloned().collect();
+        if let Some(next) = all.pop() {
+            next.do_send(SenderCommand::Unowned(Box::new(message), all));
         }
     }
 }
@@ -130,8 +131,7 @@ fn join(
     connection: Recipient<SenderEvent>,
 ) -> Addr<CallSender> {
     let site = spec.of_all.arbiters.at(arbiter);
-    let watcher = on_exit(connection.clone());
-    let spec = spec.clone();
+    let (spec, watcher) = (spec.clone(), on_exit(connection.clone()));
     let sender = spawn_temporary(
         &site.arbiter,
         move |ctx, exit| {
@@ -144,8 +144,14 @@ fn join(
                 None => exit.kill(),
             }
             link.set_revision(revision);
-            link.set_awaits_handshake(false);
-            CallSender::new(spec, arbiter, connection, (link, inbox), &ctx.address())
+            link.awaits_handshake.set(false);
+            CallSender {
+                arbiter,
+                connection,
+                inbox,
+                calls: CallsInFlight::new(&spec, Rc::new(link), &ctx.address()),
+                timer: Timer::default(),
+            }
         },
         watcher,
     );

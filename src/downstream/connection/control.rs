@@ -9,6 +9,7 @@ use tokio::time::Instant;
 
 use crate::catalog::ItemKind;
 use crate::downstream::call_sender::SenderCommand;
+use crate::downstream::connection::listen_filter::without_subscription;
 use crate::downstream::connection::own_requests::{OwnRequest, OwnRequests};
 use crate::downstream::connection::spec::{CallSenders, ConnectionSpec};
 use crate::downstream::connection::state::ConnectionState;
@@ -16,7 +17,7 @@ use crate::downstream::era::modern;
 use crate::downstream::server_event::ServerEvent;
 use crate::memory::TimerTable;
 use crate::metrics::{ErrorType, MethodLabel};
-use crate::protocol::{Method, cancelled, notification, request};
+use crate::protocol::{Method, Notification, cancelled, notification, request};
 use crate::supervision::SupervisorLink;
 use crate::telemetry::{Cause, Reason};
 use crate::transport::{OutgoingFrame, SendError};
@@ -59,9 +60,6 @@ pub(super) struct Control {
     pub(super) has_ended: bool,
     /// When the server's write queue became full.
     unread_since: Option<Instant>,
-    /// Whether this is one client's session. Its lists are the shared ones until calls of the
-    /// client could have changed them.
-    pub(super) is_own_session: bool,
 }
 
 impl Control {
@@ -76,12 +74,17 @@ impl Control {
             due: TimerTable::default(),
             has_ended: false,
             unread_since: None,
-            is_own_session: false,
         }
     }
 
     pub(super) fn is_modern(&self) -> bool {
         self.state.is_modern()
+    }
+
+    /// Whether this is one client's session.
+    pub(super) fn is_own_session(&self) -> bool {
+        let link = self.state.link();
+        link.is_some_and(|link| link.is_own_session.get())
     }
 
     /// Sends one of the gateway's own requests, and returns its number. A link that does not accept
@@ -214,5 +217,38 @@ impl Control {
 
     pub(super) fn send_event(&self, event: ServerEvent) {
         self.spec.send_event(self.spec.key.owner.clone(), event);
+    }
+
+    /// The event that a notification means for clients.
+    pub(super) fn event_of(&self, notification: Notification) -> Option<ServerEvent> {
+        let is_modern = self.is_modern();
+        let notification = match is_modern {
+            true => without_subscription(notification),
+            false => notification,
+        };
+        match notification.method {
+            // A client with a connection of its own is notified even if the lists are unchanged.
+            Method::ToolsListChanged
+            | Method::PromptsListChanged
+            | Method::ResourcesListChanged
+                if self.spec.key.session().is_none() =>
+            {
+                None
+            }
+            Method::ResourcesUpdated => Some(ServerEvent::ResourceUpdated(notification)),
+            // Belongs to a request, but the line does not say which one.
+            Method::LogMessage if is_modern => None,
+            Method::LogMessage => Some(ServerEvent::Log(notification)),
+            Method::Cancelled | Method::Progress => None,
+            Method::Tasks => Some(ServerEvent::Task {
+                declaration: self.spec.settings().declaration(),
+                notification,
+            }),
+            // Belongs to a task that is no longer followed here.
+            Method::TaskStatus => None,
+            // A client of the other era would not understand it.
+            Method::Other(_) if is_modern => None,
+            _ => Some(ServerEvent::Other(notification)),
+        }
     }
 }

@@ -116,7 +116,7 @@ impl ServerLists {
 
     /// Fetches all lists, except for a session whose client sees the shared lists.
     pub(super) fn refresh_all(&mut self, control: &mut Control) {
-        if !control.is_own_session || self.read_kind().is_some() {
+        if !control.is_own_session() || self.read_kind().is_some() {
             self.refresh(&ItemKind::ALL, control);
         }
     }
@@ -125,7 +125,7 @@ impl ServerLists {
     pub(super) fn refresh(&mut self, kinds: &[ItemKind], control: &mut Control) {
         // Until a session of its own is first read, it has a copy of the shared lists, which change
         // independently, so all kinds are fetched.
-        let kinds = match control.is_own_session && self.read_kind().is_none() {
+        let kinds = match control.is_own_session() && self.read_kind().is_none() {
             true => &ItemKind::ALL,
             false => kinds,
         };

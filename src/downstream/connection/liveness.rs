@@ -11,7 +11,7 @@ use crate::downstream::connection::control::Due;
 use crate::downstream::connection::own_requests::OwnRequest;
 use crate::downstream::connection::session_watch::SessionVerdict;
 use crate::downstream::connection::state::ConnectionState;
-use crate::downstream::shared_link::SharedLink;
+
 use crate::protocol::Method;
 use crate::telemetry::{Counter, LogSource, Reason};
 use crate::transport::{HttpSession, LinkError};
@@ -52,11 +52,7 @@ impl Connection {
         if every.is_zero() {
             return;
         }
-        let received = self
-            .control
-            .state
-            .link()
-            .and_then(SharedLink::last_received);
+        let received = (self.control.state.link()).map(|link| link.last_received.get());
         let silent = received.unwrap_or(self.control.began).elapsed();
         let wait = match silent >= every {
             true => {
@@ -169,12 +165,13 @@ impl Connection {
         // When only a sender on another thread was refused, this link still has the old session's id,
         // which must not be sent with `initialize`.
         let link = &open.senders.link;
-        link.set_awaits_handshake(true);
+        link.awaits_handshake.set(true);
         if let Some(session) = link.http_session() {
-            link.set_session(HttpSession {
+            let unknown = HttpSession {
                 id: None,
                 ..session
-            });
+            };
+            link.with(|link| link.set_session(unknown));
         }
         self.control.state = ConnectionState::Renewing(open);
         if pause.is_zero() {

@@ -13,7 +13,7 @@
 //! - `own_requests`: the gateway's own requests: handshake, lists, pings
 //! - `list_fetch`, `list_refresh`: fetch a list page by page; keep all lists up to date
 //! - `listen_stream`, `listen_filter`: the event stream of a sessionless server
-//! - `client_events`: what the server's notifications outside of calls mean for clients
+
 //! - `liveness`, `session_watch`: pings, whether the server still knows the session, and a new
 //!   handshake if it does not
 //! - `measurement`: durations for the metrics
@@ -21,7 +21,6 @@
 //!
 //! The connection does not know about HTTP clients, other servers, or its own restarts.
 
-mod client_events;
 mod control;
 pub(crate) mod crash_report;
 mod ending;
@@ -58,7 +57,7 @@ use crate::downstream::connection::spec::{CallSenders, ConnectionCommand, Connec
 use crate::downstream::era::{KnownEra, LiveConnection, modern};
 use crate::downstream::in_flight::UnhandledEvent;
 use crate::downstream::list_changes::changed_kinds;
-use crate::downstream::shared_link::SharedLink;
+
 use crate::downstream::starting::StartPlace;
 use crate::downstream::timer::Timer;
 use crate::metrics::ErrorType;
@@ -158,21 +157,15 @@ impl Connection {
         }
     }
 
-    /// Notes that the server is running, if it sent something during the handshake.
-    fn note_heard(&mut self) {
-        let heard = self
-            .control
-            .state
-            .link()
-            .and_then(SharedLink::last_received);
-        if let (Some(at), Some(era_probe)) = (heard, self.control.state.era_probe()) {
-            era_probe.on_heard(at);
-        }
-    }
-
     /// Handles an event that belongs to no client's call, from the sender on this arbiter.
     fn on_unhandled(&mut self, arbiter: usize, unhandled: UnhandledEvent) {
         match unhandled {
+            UnhandledEvent::Heard => {
+                if let Some(era_probe) = self.control.state.era_probe() {
+                    era_probe.on_heard(Instant::now());
+                }
+            }
+            UnhandledEvent::Suspicion => self.suspect(),
             UnhandledEvent::Response(response) => self.on_response(&response),
             UnhandledEvent::Notification(notification) => self.on_notification(notification),
             UnhandledEvent::Unowned(message) => {
@@ -309,7 +302,7 @@ impl Connection {
                 continue;
             };
             self.control.forget(number);
-            let last_large = self.control.state.link().and_then(SharedLink::last_large);
+            let last_large = (self.control.state.link()).and_then(|link| link.last_large.get());
             match own {
                 OwnRequest::Initialize | OwnRequest::Discover => {
                     self.control.fail("`initialize` was not answered in time");
@@ -357,15 +350,14 @@ impl Handler<SenderEvent> for Connection {
         match event {
             // Senders end before the link is closed, which takes a while.
             _ if self.control.state.is_ending() => return,
-            SenderEvent::Unhandled { arbiter, events } => {
-                self.note_heard();
+            SenderEvent::Unhandled(arbiter, events) => {
                 for event in events {
                     if !self.control.state.is_ending() {
                         self.on_unhandled(arbiter, event);
                     }
                 }
             }
-            SenderEvent::Suspected => self.suspect(),
+
             SenderEvent::Died(why) => self.control.sender_died(why),
         }
         self.settle(ctx);

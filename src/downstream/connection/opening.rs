@@ -118,7 +118,7 @@ impl Connection {
     }
 
     fn start_sender(&self) -> (Senders, EventSink) {
-        Senders::start(&self.spec, self.address.clone().recipient())
+        Senders::start(self.spec.clone(), self.address.clone().recipient())
     }
 
     fn opened(&mut self, senders: Senders, known: KnownEra) {

@@ -9,7 +9,7 @@ use crate::downstream::connection::handshake::Negotiated;
 use crate::downstream::connection::own_requests::OwnRequest;
 use crate::downstream::connection::spec::CallSenders;
 use crate::downstream::connection::state::{ConnectionState, OpenConnection};
-use crate::downstream::shared_link::SharedLink;
+
 use crate::protocol::{LogLevel, Method};
 use crate::telemetry::Counter;
 
@@ -17,19 +17,23 @@ impl Connection {
     pub(super) fn connected(&mut self, negotiated: Negotiated) {
         let generation = self.control.birth.generation();
         let again = if generation > 1 { " again" } else { "" };
-        let session = (self.control.state.link()).and_then(SharedLink::http_session);
+        let Some(link) = self.control.state.link().cloned() else {
+            return;
+        };
+        let session = link.http_session();
         let has_id = session.as_ref().is_some_and(|session| session.id.is_some());
         let is_streamable = self.spec.of_server.connector.knows_call_of_requests();
         if !negotiated.is_modern() && is_streamable {
             self.spec.of_server.era.saw_handshake(has_id);
         }
         // Over HTTP+SSE, the connection is the session.
-        self.control.is_own_session = (has_id || !is_streamable) && self.spec.is_own_session();
+        let is_own_session = (has_id || !is_streamable) && self.spec.is_own_session();
+        link.is_own_session.set(is_own_session);
         let cookies = session.as_ref().map(|session| session.cookies.clone());
-        if let Some(session) = session.filter(|_| self.control.is_own_session) {
+        if let Some(session) = session.filter(|_| is_own_session) {
             self.spec.own_session.opened(session, negotiated.clone());
         }
-        let level = match self.control.is_own_session {
+        let level = match is_own_session {
             true => log::Level::Debug,
             false => log::Level::Info,
         };
@@ -46,11 +50,10 @@ impl Connection {
             ConnectionState::Handshaking { mut senders, .. } => {
                 // A client's own session needs no further senders, because its calls come from the
                 // connection's own thread.
-                if !self.control.is_own_session {
+                if !is_own_session {
                     senders.join_session(&self.address.clone().recipient());
                 }
-                senders.link.set_own_session(self.control.is_own_session);
-                senders.link.set_awaits_handshake(false);
+                link.awaits_handshake.set(false);
                 let senders = *senders;
                 let open = OpenConnection {
                     senders,
@@ -60,7 +63,7 @@ impl Connection {
             }
             ConnectionState::Ready(mut open) | ConnectionState::Renewing(mut open) => {
                 open.negotiated = negotiated;
-                let session = open.senders.link.http_session();
+                let session = link.http_session();
                 open.senders
                     .tell(|| SenderCommand::Renewed(session.clone()));
                 self.control.state = ConnectionState::Ready(open);
@@ -68,7 +71,7 @@ impl Connection {
             ConnectionState::Opening | ConnectionState::Ending => return,
         }
         if !self.control.is_modern() && self.wants_events() {
-            self.listen();
+            link.with(|link| link.listen());
         }
         self.spec.session.opened(cookies.unwrap_or_default());
         self.lists.assume_tools(&self.control);
@@ -87,19 +90,15 @@ impl Connection {
     /// Whether server messages outside of calls can reach a client.
     fn wants_events(&self) -> bool {
         let listens = |session| self.spec.of_all.subscription_registry.listens(session);
-        !self.control.is_own_session || self.spec.key.session().is_some_and(listens)
+        !self.control.is_own_session() || self.spec.key.session().is_some_and(listens)
     }
 
     /// Opens the event stream because the client of this session started to listen.
     pub(super) fn listen_for_client(&mut self) {
-        if self.control.state.is_ready() && self.control.is_own_session {
-            self.listen();
-        }
-    }
-
-    fn listen(&self) {
-        if let Some(link) = self.control.state.link() {
-            link.with(|link| link.listen());
+        if let ConnectionState::Ready(open) = &self.control.state
+            && self.control.is_own_session()
+        {
+            open.senders.link.with(|link| link.listen());
         }
     }
 

@@ -1,5 +1,7 @@
 //! The states of a connection, with the data of each.
 
+use std::rc::Rc;
+
 use tokio::time::Instant;
 
 use crate::downstream::call_sender::Senders;
@@ -52,7 +54,7 @@ impl ConnectionState {
         }
     }
 
-    pub(super) fn link(&self) -> Option<&SharedLink> {
+    pub(super) fn link(&self) -> Option<&Rc<SharedLink>> {
         self.senders().map(|senders| &senders.link)
     }
 

@@ -163,7 +163,7 @@ impl InFlightCall {
         server: &ServerLink,
         now: Instant,
     ) -> Result<(), SendError> {
-        if !server.link.awaits_handshake() {
+        if !server.link.awaits_handshake.get() {
             server.link.send(self.outgoing.clone())?;
             self.reply.sent(now);
             self.state = WireState::Sent;

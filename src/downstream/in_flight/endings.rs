@@ -7,11 +7,11 @@ use crate::bridge::task;
 use crate::downstream::call_request::{CancelCall, TaskMode, lost};
 use crate::downstream::caller::Caller;
 use crate::downstream::cause::error_kind;
-use crate::downstream::in_flight::CallsInFlight;
 use crate::downstream::in_flight::abandoned::{AbandonedRequest, AbandonedRequests};
 use crate::downstream::in_flight::call::{InFlightCall, WireState};
 use crate::downstream::in_flight::server_link::ServerLink;
 use crate::downstream::in_flight::task_request::TaskRequest;
+use crate::downstream::in_flight::{CallsInFlight, UnhandledEvent};
 use crate::downstream::pool::lease::Lease;
 use crate::downstream::refusal;
 use crate::id::{ServerName, SessionId};
@@ -63,7 +63,7 @@ impl CallsInFlight {
         let Some(mut call) = self.take(number) else {
             return;
         };
-        self.is_suspicious = true;
+        self.unhandled.push(UnhandledEvent::Suspicion);
         self.server.spec.of_all.counters.add(Counter::LateAnswers);
         self.cancel_at_server(&mut call, "timed out", now);
         let failure = self.task_timed_out(&call).unwrap_or_else(|| {

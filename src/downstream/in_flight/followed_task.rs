@@ -285,7 +285,7 @@ impl InFlightCall {
         let outgoing = about.frame(server.is_modern(), self.wire_id, &self.caller);
         let before = std::mem::replace(&mut self.outgoing, outgoing);
         self.outgoing.forwarded = before.forwarded;
-        if server.link.awaits_handshake() {
+        if server.link.awaits_handshake.get() {
             self.state = WireState::AwaitsHandshake;
             return None;
         }

@@ -1,7 +1,7 @@
 //! The calls in flight on one link: sent, answered, timed out, cancelled or lost.
 //!
 //! Each sender of a connection owns one [`CallsInFlight`], and passes it the messages of callers and
-//! the events of the link. Events that belong to no call are returned as [`UnhandledEvent`], for the
+//! the events of the link. Events that belong to no call become [`UnhandledEvent`]s, for the
 //! connection.
 //!
 //! - `call`: one call, and its state on the wire
@@ -38,6 +38,7 @@ mod task_request;
 mod unhandled_event;
 pub(crate) mod unowned_messages;
 
+use std::rc::Rc;
 use std::sync::Arc;
 
 use actix::{Actor, Addr, Context, Handler};
@@ -78,13 +79,13 @@ pub(crate) struct CallsInFlight {
     recent: RecentClient,
     /// Calls with notifications for their callers.
     holding: Vec<u64>,
-    /// Whether a call ended in a way that raises doubt about the server.
-    is_suspicious: bool,
+    /// What the connection has to handle.
+    unhandled: Vec<UnhandledEvent>,
 }
 
 impl CallsInFlight {
     /// Creates the table for a link whose calls the actor `owner` sends.
-    pub(crate) fn new<A>(spec: &Arc<ConnectionSpec>, link: SharedLink, owner: &Addr<A>) -> Self
+    pub(crate) fn new<A>(spec: &Arc<ConnectionSpec>, link: Rc<SharedLink>, owner: &Addr<A>) -> Self
     where
         A: Actor<Context = Context<A>> + Handler<ClientAnswer> + Handler<QueueTurn>,
     {
@@ -96,7 +97,7 @@ impl CallsInFlight {
             users: LinkUsers::Nobody,
             recent: RecentClient::default(),
             holding: Vec::new(),
-            is_suspicious: false,
+            unhandled: Vec::new(),
         }
     }
 
@@ -106,11 +107,10 @@ impl CallsInFlight {
     }
 
     /// Handles a caller's message: a new call, or a change to one.
-    pub(crate) fn on_message(
-        &mut self,
-        message: CallMessage,
-        now: Instant,
-    ) -> Option<UnhandledEvent> {
+    pub(crate) fn on_message(&mut self, message: CallMessage, now: Instant) {
+        if self.server.link.is_own_session.get() {
+            self.server.spec.called.set();
+        }
         match message {
             CallMessage::Start(request) => {
                 let subscribes = matches!(
@@ -118,7 +118,7 @@ impl CallsInFlight {
                     Method::ResourcesSubscribe | Method::ResourcesUnsubscribe
                 );
                 if self.server.is_modern() && subscribes {
-                    return Some(UnhandledEvent::Subscription(request));
+                    return self.unhandled.push(UnhandledEvent::Subscription(request));
                 }
                 self.start(*request, now);
             }
@@ -130,7 +130,6 @@ impl CallsInFlight {
             CallMessage::Notify(frame) if !self.server.is_modern() => self.server.link.write(frame),
             CallMessage::Notify(_) => {}
         }
-        None
     }
 
     /// Sends a client's call, queues it, or refuses it at once.
@@ -170,7 +169,9 @@ impl CallsInFlight {
         let is_taken = |id| self.calls.by_wire_id(id).is_some() || self.abandoned.has(id);
         let mut call = InFlightCall::new(request, permit, &self.server, is_taken, now);
         if let Err(error) = call.send_first(&self.server, now) {
-            self.is_suspicious |= error == SendError::Full;
+            if error == SendError::Full {
+                self.unhandled.push(UnhandledEvent::Suspicion);
+            }
             return call.reply.answer(Err(not_sent(self.server.name(), error)));
         }
         self.users.add(call.caller.session);
@@ -199,46 +200,59 @@ impl CallsInFlight {
         Some(call)
     }
 
-    /// Whether a call ended since the last check in a way that raises doubt about the server.
-    pub(crate) fn take_suspicion(&mut self) -> bool {
-        std::mem::take(&mut self.is_suspicious)
+    /// Takes what happened since the last time and belongs to no client's call, in order.
+    pub(crate) fn take_unhandled(&mut self) -> Vec<UnhandledEvent> {
+        std::mem::take(&mut self.unhandled)
     }
 
     /// Routes an event of the link. Events of a client's call are delivered; notifications are
     /// batched until [`Self::flush`] or the next other message.
-    pub(crate) fn on_event(&mut self, event: LinkEvent, now: Instant) -> Option<UnhandledEvent> {
+    pub(crate) fn on_event(&mut self, event: LinkEvent, now: Instant) {
+        self.note(&event, now);
         match event {
             LinkEvent::Received { call, envelope } => match envelope {
                 Envelope::Response(response) => self.on_response(response, now),
                 Envelope::Notification(notification) => {
-                    self.on_notification(call, notification, now)
+                    self.on_notification(call, notification, now);
                 }
                 Envelope::Request(request) => self.on_request(call, request),
             },
             LinkEvent::Failed { call, error } => {
-                // A refused connection affects more than this call: the owner checks the server.
-                let concerns_owner = matches!(error, LinkError::NotSent(_));
-                if let Some(number) = self.calls.by_wire_id(call) {
+                let number = self.calls.by_wire_id(call);
+                if let Some(number) = number {
                     self.on_failed(number, &error, now);
-                    if !concerns_owner {
-                        return None;
-                    }
                 }
-                let number = call;
-                Some(UnhandledEvent::Failed { number, error })
+                // A refused connection affects more than this call: the server is checked.
+                if number.is_none() || matches!(error, LinkError::NotSent(_)) {
+                    let failed = UnhandledEvent::Failed {
+                        number: call,
+                        error,
+                    };
+                    self.unhandled.push(failed);
+                }
             }
             LinkEvent::SessionGone { call, refusal } => self.on_session_refused(call, refusal, now),
-            LinkEvent::SignIn(place) => Some(UnhandledEvent::SignIn(place)),
-            LinkEvent::Closed(ending) => Some(UnhandledEvent::Closed(ending)),
+            LinkEvent::SignIn(place) => self.unhandled.push(UnhandledEvent::SignIn(place)),
+            LinkEvent::Closed(ending) => self.unhandled.push(UnhandledEvent::Closed(ending)),
         }
     }
 
-    fn on_notification(
-        &mut self,
-        wire_id: Option<u64>,
-        notification: Notification,
-        now: Instant,
-    ) -> Option<UnhandledEvent> {
+    /// Notes what an event reveals about the server.
+    fn note(&mut self, event: &LinkEvent, now: Instant) {
+        let link = &self.server.link;
+        if let LinkEvent::Received { .. } = event {
+            link.last_received.set(now);
+            match link.awaits_handshake.get() {
+                true => self.unhandled.push(UnhandledEvent::Heard),
+                false => self.server.spec.session.answered(),
+            }
+        }
+        if event.is_of_large_answer() {
+            link.last_large.set(Some(now));
+        }
+    }
+
+    fn on_notification(&mut self, wire_id: Option<u64>, notification: Notification, now: Instant) {
         let number = match notification.method {
             Method::Progress => progress_token(&notification).and_then(|token| {
                 let is_number = self.calls.get(token).is_some();
@@ -247,8 +261,7 @@ impl CallsInFlight {
                     .or_else(|| self.calls.by_wire_id(token))
             }),
             Method::TaskStatus => {
-                self.on_task_status(notification, now);
-                return None;
+                return self.on_task_status(notification, now);
             }
             Method::LogMessage => match wire_id {
                 Some(wire_id) => self.calls.by_wire_id(wire_id),
@@ -256,13 +269,12 @@ impl CallsInFlight {
                 None => self.sole_call(),
             },
             Method::Cancelled => {
-                self.on_question_cancelled(&notification, now);
-                return None;
+                return self.on_question_cancelled(&notification, now);
             }
             Method::Other(_) => self.extension_call(wire_id),
             _ => {
                 self.note_list_change(&notification.method);
-                return Some(UnhandledEvent::Notification(notification));
+                return (self.unhandled).push(UnhandledEvent::Notification(notification));
             }
         };
         let is_progress = notification.method == Method::Progress;
@@ -271,14 +283,13 @@ impl CallsInFlight {
             // line is still of interest.
             if is_progress {
                 let tasks = &self.server.spec.client_tasks;
-                tasks.send_progress(notification, self.server.budget(), now);
-                return None;
+                return tasks.send_progress(notification, self.server.budget(), now);
             }
             let is_line = notification.method == Method::LogMessage;
             if is_line && !self.server.is_modern() && self.server.spec.keeps_logs() {
                 return self.find_owner(UnownedMessage::Line(UnownedLine::new(notification)));
             }
-            return Some(UnhandledEvent::Notification(notification));
+            return (self.unhandled).push(UnhandledEvent::Notification(notification));
         };
         if let Some(task) = call.task.as_mut().filter(|_| is_progress) {
             task.server_reports_progress = true;
@@ -290,7 +301,6 @@ impl CallsInFlight {
         if is_progress {
             self.extend(number, now);
         }
-        None
     }
 
     /// Handles a status notification of the server: it concerns a call's task, or one that a client
@@ -319,7 +329,7 @@ impl CallsInFlight {
         }
     }
 
-    fn on_request(&mut self, wire_id: Option<u64>, request: Request) -> Option<UnhandledEvent> {
+    fn on_request(&mut self, wire_id: Option<u64>, request: Request) {
         // Outer `Option`: whether the server names a call. Inner: whether that call is in flight.
         let named = match wire_id {
             Some(wire_id) => Some(self.calls.by_wire_id(wire_id)),
@@ -334,7 +344,6 @@ impl CallsInFlight {
             call.expires = call.deadline.latest;
             questions.ask(call.number, call.task_mode, &mut call.reply, request);
         });
-        None
     }
 
     /// The call whose task a question belongs to, if the transport does not tell (S-TASK-L-08).
@@ -360,6 +369,12 @@ impl CallsInFlight {
                 call.reply.flush();
             }
         }
+    }
+
+    /// Delivers a message that can concern a call of any sender of the connection.
+    pub(super) fn find_owner(&mut self, message: UnownedMessage) {
+        let elsewhere = self.take_unowned(message).map(UnhandledEvent::Unowned);
+        self.unhandled.extend(elsewhere);
     }
 
     /// The call that an extension's notification belongs to. Across eras, the client would not

@@ -18,14 +18,10 @@ use crate::downstream::in_flight::{CallsInFlight, UnhandledEvent};
 use crate::downstream::refusal::session_refused;
 use crate::downstream::server_request::answer_frame;
 use crate::protocol::{Envelope, Era, Notification, Outcome, RequestId, Response, Revision, code};
-use crate::transport::SessionRefusal;
+use crate::transport::{HttpSession, LinkError, SessionRefusal};
 
 impl CallsInFlight {
-    pub(super) fn on_response(
-        &mut self,
-        response: Response,
-        now: Instant,
-    ) -> Option<UnhandledEvent> {
+    pub(super) fn on_response(&mut self, response: Response, now: Instant) {
         let wire_id = response.id.as_ref().and_then(RequestId::as_number);
         let number = wire_id.and_then(|wire_id| self.calls.by_wire_id(wire_id));
         let call = number.and_then(|number| self.calls.get(number));
@@ -35,14 +31,13 @@ impl CallsInFlight {
                 self.calls.deadlines.remove(&wire_id);
                 self.server.cancel_late_task(&response);
             }
-            return Some(UnhandledEvent::Response(response));
+            return self.unhandled.push(UnhandledEvent::Response(response));
         };
         let number = call.number;
         if call.concerns_task(&response, &self.server) {
-            self.advance(number, |call, server| {
+            return self.advance(number, |call, server| {
                 call.on_task_response(response, server, now)
             });
-            return None;
         }
         if self.server.is_modern() {
             return self.on_modern_response(number, response, now);
@@ -54,17 +49,13 @@ impl CallsInFlight {
             }
             call.reply.answer(Ok(response));
         }
-        None
     }
 
     /// Writes a client's answer to the server, and restarts the deadlines that were paused for it.
-    pub(crate) fn on_client_answer(
-        &mut self,
-        answered: ClientAnswer,
-        roots: &[String],
-        now: Instant,
-    ) {
+    pub(crate) fn on_client_answer(&mut self, answered: ClientAnswer, now: Instant) {
         let ClientAnswer { request, answer } = answered;
+        let settings = self.server.spec.settings();
+        let roots = &settings.roots;
         let (calls, task) = match self.server.questions.take(&request.id) {
             Some(PendingQuestion::Input { call }) => {
                 return self.advance(call, |call, server| {
@@ -98,30 +89,25 @@ impl CallsInFlight {
         }
     }
 
-    fn on_modern_response(
-        &mut self,
-        number: u64,
-        response: Response,
-        now: Instant,
-    ) -> Option<UnhandledEvent> {
-        let call = self.calls.get(number)?;
+    fn on_modern_response(&mut self, number: u64, response: Response, now: Instant) {
+        let Some(call) = self.calls.get(number) else {
+            return;
+        };
         let is_legacy_client = call.caller.revision.era() == Era::Legacy;
         let is_task_of_client = call.task_mode == TaskMode::FollowedByClient;
         match &response.outcome {
             Outcome::Error(error) => match modern::error_code(error) {
                 Some(code::HEADER_MISMATCH) => {
                     let server = &self.server;
-                    let is_held = self
-                        .calls
-                        .update(number, |call| call.await_headers(server))?;
-                    if is_held {
-                        return Some(UnhandledEvent::HeadersRefused);
+                    let is_held = self.calls.update(number, |call| call.await_headers(server));
+                    match is_held {
+                        Some(true) => self.unhandled.push(UnhandledEvent::HeadersRefused),
+                        _ => self.fail_call(number, &error_text(error)),
                     }
-                    self.fail_call(number, &error_text(error));
                 }
                 Some(code::UNSUPPORTED_VERSION) => {
                     self.fail_call(number, &error_text(error));
-                    return Some(UnhandledEvent::RevisionRefused);
+                    self.unhandled.push(UnhandledEvent::RevisionRefused);
                 }
                 _ => self.finish(number, Ok(response)),
             },
@@ -146,7 +132,6 @@ impl CallsInFlight {
                 _ => self.finish(number, Ok(response)),
             },
         }
-        None
     }
 
     /// Ends a call with a sessionless server's answer or a task's result, converted for the caller.
@@ -167,17 +152,15 @@ impl CallsInFlight {
         wire_id: Option<u64>,
         refusal: Box<SessionRefusal>,
         now: Instant,
-    ) -> Option<UnhandledEvent> {
+    ) {
         let is_stale = refusal.is_stale;
         let error = refusal.error.clone();
         let number = wire_id.and_then(|wire_id| self.calls.by_wire_id(wire_id));
         let Some(call) = number.and_then(|number| self.calls.get_mut(number)) else {
-            let is_news = wire_id.is_some() || !is_stale;
-            return is_news.then_some(UnhandledEvent::SessionRefused {
-                number: wire_id,
-                session: self.server.link.http_session(),
-                error,
-            });
+            if wire_id.is_some() || !is_stale {
+                self.report_session_refused(wire_id, error);
+            }
+            return;
         };
         let number = call.number;
         if call.is_resent || refusal.may_have_run {
@@ -185,18 +168,23 @@ impl CallsInFlight {
         } else if is_stale {
             call.is_resent = true;
             call.state = WireState::AwaitsHandshake;
-            if !self.server.link.awaits_handshake() {
+            if !self.server.link.awaits_handshake.get() {
                 self.resend(now);
             }
-            return None;
+            return;
         } else {
             call.state = WireState::AwaitsVerdict(refusal);
         }
-        Some(UnhandledEvent::SessionRefused {
-            number: None,
-            session: self.server.link.http_session(),
+        self.report_session_refused(None, error);
+    }
+
+    fn report_session_refused(&mut self, number: Option<u64>, error: LinkError) {
+        let session = self.server.link.http_session();
+        self.unhandled.push(UnhandledEvent::SessionRefused {
+            number,
+            session,
             error,
-        })
+        });
     }
 
     /// Answers the refused calls with their refusals, because the session exists.
@@ -228,15 +216,28 @@ impl CallsInFlight {
         match refusal.answer.clone() {
             Some(Envelope::Response(response)) => {
                 self.server.spec.note_refusal(&refusal.error, now);
-                let _ = self.on_response(response, now);
+                self.on_response(response, now);
             }
             _ => self.on_failed(number, &refusal.error, now),
         }
     }
 
-    /// Sends the held calls in the new session, in the order in which they were made.
-    pub(crate) fn resend(&mut self, now: Instant) {
-        self.server.link.set_awaits_handshake(false);
+    /// A new handshake is done: sends the calls that were refused or held, over HTTP in this
+    /// session.
+    pub(crate) fn on_renewed(&mut self, session: Option<HttpSession>, now: Instant) {
+        let link = &self.server.link;
+        // The connection's own link opened the session.
+        if let Some(session) = session
+            && link.http_session().as_ref() != Some(&session)
+        {
+            link.with(|link| link.set_session(session));
+        }
+        self.resend(now);
+    }
+
+    /// Sends the held calls, in the order in which they were made.
+    fn resend(&mut self, now: Instant) {
+        self.server.link.awaits_handshake.set(false);
         for number in self.refused_calls() {
             if let Some(call) = self.calls.get_mut(number) {
                 call.is_resent = true;

@@ -49,7 +49,7 @@ impl DeclarationCache {
 
 pub(super) struct ServerLink {
     pub(super) spec: Arc<ConnectionSpec>,
-    pub(super) link: SharedLink,
+    pub(super) link: Rc<SharedLink>,
     /// Questions to clients that belong to a call.
     pub(super) questions: PendingQuestions,
     pub(super) declared: DeclarationCache,
@@ -59,7 +59,7 @@ impl ServerLink {
     /// `asker` receives the clients' answers to questions.
     pub(super) fn new(
         spec: Arc<ConnectionSpec>,
-        link: SharedLink,
+        link: Rc<SharedLink>,
         asker: Recipient<ClientAnswer>,
     ) -> Self {
         Self {
@@ -88,7 +88,7 @@ impl ServerLink {
     }
 
     pub(super) fn is_modern(&self) -> bool {
-        self.link.is_modern()
+        self.link.is_modern.get()
     }
 
     /// Whether the server can cancel tasks; servers of 2025-11-25 declare it (S-LIFE-05).

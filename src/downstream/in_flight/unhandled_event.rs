@@ -7,6 +7,10 @@ use crate::transport::{HttpSession, LinkEnd, LinkError, SignInPlace};
 
 /// An event of the link that belongs to no client's call.
 pub(crate) enum UnhandledEvent {
+    /// The server sent something during a handshake.
+    Heard,
+    /// A call ended in a way that raises doubt about the server.
+    Suspicion,
     Response(Response),
     Notification(Notification),
     /// A message that can concern a call of another sender.

@@ -11,11 +11,10 @@ use tokio::time::Instant;
 use crate::downstream::caller::Caller;
 use crate::downstream::connection::spec::ConnectionSpec;
 use crate::downstream::connection_key::ConnectionOwner;
+use crate::downstream::in_flight::CallsInFlight;
 use crate::downstream::in_flight::pending_questions::LinkUsers;
-use crate::downstream::in_flight::{CallsInFlight, UnhandledEvent};
 use crate::downstream::server_event::{ServerEvent, SharedQuestion};
 use crate::downstream::server_request::{asks_client, gateway_answer, refusal};
-use crate::downstream::shared_link::SharedLink;
 use crate::id::SessionId;
 use crate::protocol::{Method, Notification, Request};
 use crate::telemetry::LogSource;
@@ -93,11 +92,7 @@ impl CallsInFlight {
     /// connection, to the client that owns all calls in flight (B-SHARE-01, B-ASK-01); otherwise the
     /// gateway answers. `of_ended_call`: the request arrived on the stream of an ended call, so it
     /// belongs to no other call.
-    pub(super) fn route_request(
-        &mut self,
-        request: Request,
-        of_ended_call: bool,
-    ) -> Option<UnhandledEvent> {
+    pub(super) fn route_request(&mut self, request: Request, of_ended_call: bool) {
         let spec = self.server.spec.clone();
         let key = &spec.key;
         // The next call on a leased connection comes from another client.
@@ -114,15 +109,15 @@ impl CallsInFlight {
             self.ask_client(request, key.owner.clone());
         } else if is_for_client && self.server.knows_call_of_requests() {
             if !of_ended_call && spec.load.has_only(1) {
-                return self.find_owner(UnownedMessage::Request(request));
+                self.find_owner(UnownedMessage::Request(request));
+            } else {
+                self.answer_from_gateway(&request);
             }
-            self.answer_from_gateway(&request);
         } else if is_for_client {
             self.on_unattributed(request);
         } else {
             self.answer_from_gateway(&request);
         }
-        None
     }
 
     /// Handles a question that names no call, on a shared connection. Roots apply to the whole
@@ -162,11 +157,6 @@ impl CallsInFlight {
     fn answer_from_gateway(&self, request: &Request) {
         let roots = &self.server.spec.settings().roots;
         self.server.link.write(gateway_answer(request, roots));
-    }
-
-    /// Delivers a message that can concern a call of any sender, if the call is here.
-    pub(super) fn find_owner(&mut self, message: UnownedMessage) -> Option<UnhandledEvent> {
-        self.take_unowned(message).map(UnhandledEvent::Unowned)
     }
 
     /// The session that receives questions which name no call: the only session that ever called;
@@ -213,6 +203,14 @@ impl CallsInFlight {
         }
     }
 
+    /// Handles a message that no sender of the connection has a call for.
+    pub(crate) fn settle_unowned(&self, message: UnownedMessage) {
+        match message {
+            UnownedMessage::Request(request) => self.answer_from_gateway(&request),
+            UnownedMessage::Line(line) => line.settle(&self.server.spec),
+        }
+    }
+
     fn take_line(&mut self, line: UnownedLine) -> Option<UnownedLine> {
         let is_here = self.server.spec.load.has_only(self.calls.len());
         let number = self.calls.newest_of_sole_client().filter(|_| is_here);
@@ -222,18 +220,6 @@ impl CallsInFlight {
                 None
             }
             None => Some(line.passed(&self.recent)),
-        }
-    }
-}
-
-impl UnownedMessage {
-    /// Handles a message that no sender of the connection has a call for.
-    pub(crate) fn settle(self, spec: &ConnectionSpec, link: &SharedLink) {
-        match self {
-            Self::Request(request) => {
-                link.write(gateway_answer(&request, &spec.settings().roots));
-            }
-            Self::Line(line) => line.settle(spec),
         }
     }
 }
