@@ -13,6 +13,7 @@ use crate::downstream::in_flight::CallsInFlight;
 use crate::downstream::in_flight::unowned_messages::UnownedMessage;
 use crate::downstream::shared_link::SharedLink;
 use crate::downstream::timer::Timer;
+use crate::protocol::Era;
 use crate::supervision::{ExitReason, spawn_temporary, spawn_temporary_here};
 use crate::transport::{EventSink, HttpSession};
 
@@ -138,12 +139,11 @@ fn join(
             let link = SharedLink::new(spec.recorder.load().recording());
             let inbox = LinkInbox::default();
             let sink = link.recorded(inbox.sink(ctx.address()));
-            let revision = session.revision;
+            link.is_modern.set(session.revision.era() == Era::Modern);
             match spec.of_server.connector.worker_link(session, sink) {
                 Some(opened) => link.set_open(opened),
                 None => exit.kill(),
             }
-            link.set_revision(revision);
             link.awaits_handshake.set(false);
             CallSender {
                 arbiter,

@@ -13,7 +13,6 @@
 //! - `own_requests`: the gateway's own requests: handshake, lists, pings
 //! - `list_fetch`, `list_refresh`: fetch a list page by page; keep all lists up to date
 //! - `listen_stream`, `listen_filter`: the event stream of a sessionless server
-
 //! - `liveness`, `session_watch`: pings, whether the server still knows the session, and a new
 //!   handshake if it does not
 //! - `measurement`: durations for the metrics
@@ -57,7 +56,6 @@ use crate::downstream::connection::spec::{CallSenders, ConnectionCommand, Connec
 use crate::downstream::era::{KnownEra, LiveConnection, modern};
 use crate::downstream::in_flight::UnhandledEvent;
 use crate::downstream::list_changes::changed_kinds;
-
 use crate::downstream::starting::StartPlace;
 use crate::downstream::timer::Timer;
 use crate::metrics::ErrorType;

@@ -9,7 +9,6 @@ use crate::downstream::connection::handshake::Negotiated;
 use crate::downstream::connection::own_requests::OwnRequest;
 use crate::downstream::connection::spec::CallSenders;
 use crate::downstream::connection::state::{ConnectionState, OpenConnection};
-
 use crate::protocol::{LogLevel, Method};
 use crate::telemetry::Counter;
 

@@ -119,7 +119,7 @@ impl std::fmt::Debug for Waiter {
     }
 }
 
-/// Calls in flight over one connection of a server, with its worker channels.
+/// Calls in flight over one connection of a server, of all its senders.
 #[derive(Debug)]
 pub(crate) struct ConnectionLoad {
     gate: Arc<AdmissionGate>,
