@@ -57,6 +57,8 @@ pub(crate) enum SenderCommand {
     /// A message that names no call, for the only client with calls in flight; passed to the next
     /// sender if the calls are not here.
     Unowned(Box<UnownedMessage>, Vec<Addr<CallSender>>),
+    /// A message that names no call, and that no sender has a call for.
+    SettleUnowned(Box<UnownedMessage>),
     /// The connection is dead or closing.
     End(String),
 }
@@ -141,6 +143,7 @@ impl Handler<SenderCommand> for CallSender {
                     (Some(message), None) => self.calls.settle_unowned(message),
                 }
             }
+            SenderCommand::SettleUnowned(message) => self.calls.settle_unowned(*message),
             SenderCommand::End(reason) => {
                 self.calls.fail_all(&reason);
                 return ctx.stop();

@@ -105,13 +105,15 @@ impl Senders {
     }
 
     /// Passes a message that names no call, and concerns no call of the sender on `arbiter`, to the
-    /// other senders. The first one settles it if no other can.
+    /// other senders.
     pub(crate) fn pass_on(&self, arbiter: usize, message: UnownedMessage) {
         let first = self.on(arbiter);
         let others = self.all().filter(|other| *other != first);
-        let mut all: Vec<_> = std::iter::once(first).chain(others).cloned().collect();
-        if let Some(next) = all.pop() {
-            next.do_send(SenderCommand::Unowned(Box::new(message), all));
+        let mut others: Vec<_> = others.cloned().collect();
+        let message = Box::new(message);
+        match others.pop() {
+            Some(next) => next.do_send(SenderCommand::Unowned(message, others)),
+            None => first.do_send(SenderCommand::SettleUnowned(message)),
         }
     }
 }

@@ -287,7 +287,8 @@ impl CallsInFlight {
             }
             let is_line = notification.method == Method::LogMessage;
             if is_line && !self.server.is_modern() && self.server.spec.keeps_logs() {
-                return self.find_owner(UnownedMessage::Line(UnownedLine::new(notification)));
+                let line = UnownedLine::new(notification, &self.server.spec);
+                return self.find_owner(UnownedMessage::Line(line));
             }
             return (self.unhandled).push(UnhandledEvent::Notification(notification));
         };

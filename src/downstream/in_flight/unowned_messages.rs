@@ -31,7 +31,9 @@ pub(crate) enum UnownedMessage {
 }
 
 pub(crate) struct UnownedLine {
-    pub(crate) notification: Notification,
+    notification: Notification,
+    /// Calls that were in flight when the line arrived, if it can concern no other.
+    in_flight: Option<usize>,
     recent: RecentClient,
 }
 
@@ -212,7 +214,9 @@ impl CallsInFlight {
     }
 
     fn take_line(&mut self, line: UnownedLine) -> Option<UnownedLine> {
-        let is_here = self.server.spec.load.has_only(self.calls.len());
+        // Calls can end while the line is on its way to another sender.
+        let here = self.calls.len();
+        let is_here = line.in_flight == Some(here) && self.server.spec.load.has_only(here);
         let number = self.calls.newest_of_sole_client().filter(|_| is_here);
         match number.and_then(|number| self.calls.get_mut(number)) {
             Some(call) => {
@@ -225,9 +229,10 @@ impl CallsInFlight {
 }
 
 impl UnownedLine {
-    pub(crate) fn new(notification: Notification) -> Self {
+    pub(super) fn new(notification: Notification, spec: &ConnectionSpec) -> Self {
         Self {
             notification,
+            in_flight: spec.load.only(),
             recent: RecentClient::Nobody,
         }
     }
@@ -241,7 +246,7 @@ impl UnownedLine {
     /// Sends a line that no sender has a call for to the one client whose call just ended; otherwise
     /// keeps it for operators.
     fn settle(self, spec: &ConnectionSpec) {
-        let is_idle = spec.load.has_only(0);
+        let is_idle = self.in_flight == Some(0) && spec.load.has_only(0);
         let client = self.recent.client(Instant::now()).filter(|_| is_idle);
         let Some((client, session)) = client.and_then(|it| Some((it, it.session?))) else {
             let line = shown_log_line(&self.notification);

@@ -159,7 +159,14 @@ impl ConnectionLoad {
     /// Whether exactly this number of calls is in flight and none is abandoned, so that a message
     /// of the server concerns one of them.
     pub(crate) fn has_only(&self, calls: usize) -> bool {
-        self.calls_in_flight() == calls && self.abandoned.load(Ordering::Relaxed) == 0
+        self.only() == Some(calls)
+    }
+
+    /// Number of calls in flight; `None` if calls are abandoned, which a message can concern as
+    /// well.
+    pub(crate) fn only(&self) -> Option<usize> {
+        let is_complete = self.abandoned.load(Ordering::Relaxed) == 0;
+        is_complete.then(|| self.calls_in_flight())
     }
 }
 
