@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use actix::{Message, Recipient};
+use bytes::Bytes;
 use bytestring::ByteString;
 use tokio::time::Instant;
 
@@ -98,7 +99,7 @@ pub struct CancelCall {
     pub reason: Option<String>,
 }
 
-/// Messages from a call to a connection.
+/// Messages from a client's calls to the sender of a connection.
 #[derive(Message)]
 #[rtype(result = "()")]
 pub enum CallMessage {
@@ -106,9 +107,11 @@ pub enum CallMessage {
     CancelCall(CancelCall),
     /// Reports the current state of a bridged task to the caller.
     CheckTask(u64),
+    /// An extension's notification, as the client wrote it. Follows the client's earlier calls.
+    Notify(Bytes),
 }
 
-/// Messages from a connection to the owner of a call.
+/// Messages from a connection's sender to the owner of a call.
 #[derive(Message)]
 #[rtype(result = "()")]
 pub struct Delivery {

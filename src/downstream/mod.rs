@@ -6,13 +6,13 @@
 //!
 //! - `pool`: assigns connections to clients; starts, stops and replaces connections
 //! - `connection`: the actor behind one connection: handshake, lists, pings, event stream
-//! - `worker_channel`: calls from other threads over the same HTTP connection
+//! - `call_sender`: the sender of a connection's calls on one thread
+//! - `shared_link`: the link that a connection and its sender write to
 //! - `parts`: parts that connections share
-//! - `link_inbox`: events of a link that its actor has not read yet
 //! - `notification_budget`: limits the notifications that wait for callers' threads
 //! - `list_changes`: list changes that clients do not see yet
 //! - `server_event`, `crash`: events outside of calls, and reports of crashed connections
-//! - `in_flight`: calls in flight on one link, for connections and worker channels
+//! - `in_flight`: the calls in flight of one sender
 //! - `resilience`: breakers, the queue in front of a busy server, the retry budget
 //! - `session_status`: the state of a connection's session, for operators
 //! - `refusal`: the outcome of a call that was refused with an HTTP status
@@ -22,6 +22,7 @@
 //! These modules do not handle the clients' HTTP, session state, or the merging of catalogs.
 
 mod call_request;
+mod call_sender;
 mod caller;
 mod cause;
 mod client_info;
@@ -31,7 +32,6 @@ mod crash;
 mod era;
 mod in_flight;
 mod isolation;
-mod link_inbox;
 mod list_changes;
 mod notification_budget;
 mod parts;
@@ -42,10 +42,10 @@ mod server_event;
 mod server_request;
 mod session_status;
 mod settings;
+mod shared_link;
 mod starting;
 mod subscription_registry;
 mod timer;
-mod worker_channel;
 
 pub use call_request::{
     CallEvent, CallMessage, CallNotification, CallRequest, CancelCall, CancelledQuestion,

@@ -46,6 +46,21 @@ where
     Temporary { addr, exit }
 }
 
+/// Like [`spawn_temporary`], but on the caller's arbiter, so that the child can share values with
+/// the caller that cannot be sent to another thread.
+pub fn spawn_temporary_here<A, F, R>(factory: F, on_exit: R) -> Temporary<A>
+where
+    A: Actor<Context = Context<A>>,
+    F: FnOnce(&mut Context<A>, Exit) -> A,
+    R: FnOnce(ExitReason) + 'static,
+{
+    let (sender, mailbox) = channel::channel(MAILBOX_CAPACITY);
+    let exit = Exit::new();
+    start_incarnation(mailbox, factory, ExitReport::new(exit.clone(), on_exit));
+    let addr = Addr::new(sender);
+    Temporary { addr, exit }
+}
+
 pub(crate) fn spawn<A, F, R>(arbiter: &ArbiterHandle, exit: Exit, factory: F, on_exit: R) -> Addr<A>
 where
     A: Actor<Context = Context<A>>,
@@ -53,10 +68,7 @@ where
     R: FnOnce(ExitReason) + Send + 'static,
 {
     let (sender, mailbox) = channel::channel(MAILBOX_CAPACITY);
-    let report = ExitReport {
-        exit,
-        on_exit: Some(on_exit),
-    };
+    let report = ExitReport::new(exit, on_exit);
     // A dead arbiter drops the closure without running it, and the report with it.
     arbiter.spawn_fn(move || start_incarnation(mailbox, factory, report));
     Addr::new(sender)
@@ -100,6 +112,11 @@ struct ExitReport<R: FnOnce(ExitReason)> {
 }
 
 impl<R: FnOnce(ExitReason)> ExitReport<R> {
+    fn new(exit: Exit, on_exit: R) -> Self {
+        let on_exit = Some(on_exit);
+        Self { exit, on_exit }
+    }
+
     /// Reports the exit. The reason of a kill takes precedence over the observed one.
     fn send(mut self, observed: ExitReason) {
         self.deliver(observed);

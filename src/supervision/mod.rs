@@ -7,7 +7,8 @@
 //! - [`Supervisor::supervise`] keeps one child alive by its [`ChildSpec`]; callers get a
 //!   [`ChildRef`].
 //! - [`spawn_temporary`] starts a child that is never restarted; only its exit is reported.
-//!   Designed for tens of thousands of children.
+//!   Designed for tens of thousands of children. [`spawn_temporary_here`] starts one on the
+//!   caller's thread.
 //! - [`Inbox`] holds messages that must outlive the incarnation that they were sent to.
 //! - [`Arbiters`] are the threads that supervisors and children run on.
 //!
@@ -165,7 +166,7 @@ mod view;
 
 pub use arbiters::{ArbiterSite, Arbiters, ArbitersStillRunning};
 pub use backoff::Backoff;
-pub use child::{Temporary, spawn_temporary};
+pub use child::{Temporary, spawn_temporary, spawn_temporary_here};
 pub use child_ref::{ChildRef, ChildSnapshot, ChildStatus, ChildUnavailable, ChildValue, Up};
 pub use exit::{Exit, ExitReason};
 pub use inbox::{Inbox, InboxItem};

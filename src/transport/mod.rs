@@ -361,7 +361,7 @@ pub trait Link {
     /// Streamable HTTP: sends later requests in this session.
     fn set_session(&self, session: HttpSession);
 
-    /// Streamable HTTP: the data with which a worker channel on another arbiter joins the session.
+    /// Streamable HTTP: the data with which a worker link on another arbiter joins the session.
     fn http_session(&self) -> Option<HttpSession>;
 
     /// Opens the stream for the server's messages that belong to no call, if the transport has one.

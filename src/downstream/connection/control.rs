@@ -8,16 +8,16 @@ use serde_json::Value;
 use tokio::time::Instant;
 
 use crate::catalog::ItemKind;
+use crate::downstream::call_sender::SenderCommand;
+use crate::downstream::connection::listen_filter::without_subscription;
 use crate::downstream::connection::own_requests::{OwnRequest, OwnRequests};
 use crate::downstream::connection::spec::{CallSenders, ConnectionSpec};
 use crate::downstream::connection::state::ConnectionState;
 use crate::downstream::era::modern;
-use crate::downstream::in_flight::CallsInFlight;
-use crate::downstream::server_event::{RoutedServerEvent, ServerEvent};
-use crate::downstream::worker_channel::WorkerChannelCommand;
+use crate::downstream::server_event::ServerEvent;
 use crate::memory::TimerTable;
 use crate::metrics::{ErrorType, MethodLabel};
-use crate::protocol::{Method, cancelled, notification, request};
+use crate::protocol::{Method, Notification, cancelled, notification, request};
 use crate::supervision::SupervisorLink;
 use crate::telemetry::{Cause, Reason};
 use crate::transport::{OutgoingFrame, SendError};
@@ -60,9 +60,6 @@ pub(super) struct Control {
     pub(super) has_ended: bool,
     /// When the server's write queue became full.
     unread_since: Option<Instant>,
-    /// Whether this is one client's session. Its lists are the shared ones until calls of the
-    /// client could have changed them.
-    pub(super) is_own_session: bool,
 }
 
 impl Control {
@@ -77,12 +74,17 @@ impl Control {
             due: TimerTable::default(),
             has_ended: false,
             unread_since: None,
-            is_own_session: false,
         }
     }
 
     pub(super) fn is_modern(&self) -> bool {
         self.state.is_modern()
+    }
+
+    /// Whether this is one client's session.
+    pub(super) fn is_own_session(&self) -> bool {
+        let link = self.state.link();
+        link.is_some_and(|link| link.is_own_session.get())
     }
 
     /// Sends one of the gateway's own requests, and returns its number. A link that does not accept
@@ -93,7 +95,7 @@ impl Control {
         params: &Value,
         own: OwnRequest,
     ) -> Option<u64> {
-        let calls = self.state.calls()?;
+        let link = self.state.link()?;
         let number = self.spec.of_all.numbers.next();
         let settings = self.spec.settings();
         let within = match own {
@@ -113,7 +115,7 @@ impl Control {
             is_own: true,
             ..outgoing
         };
-        match calls.link().send(outgoing) {
+        match link.send(outgoing) {
             Ok(()) => {
                 self.unread_since = None;
                 let is_opening = matches!(own, OwnRequest::Initialize | OwnRequest::Discover);
@@ -156,8 +158,8 @@ impl Control {
 
     /// Sends a notification or a response, if the link is open.
     pub(super) fn write(&self, frame: Bytes) {
-        if let Some(calls) = self.state.calls() {
-            calls.write(frame);
+        if let Some(link) = self.state.link() {
+            link.write(frame);
         }
     }
 
@@ -188,20 +190,16 @@ impl Control {
     }
 
     pub(super) fn forget(&self, number: u64) {
-        if let Some(calls) = self.state.calls() {
-            calls.link().forget(number);
+        if let Some(link) = self.state.link() {
+            link.forget(number);
         }
     }
 
     /// When something has to be done next.
     pub(super) fn next_deadline(&self) -> Option<Instant> {
-        let of_calls = self.state.calls().and_then(CallsInFlight::next_deadline);
         let of_opening = self.state.opening_deadline();
-        let others = [self.own.next_deadline(), self.due.next(), of_opening];
-        of_calls
-            .into_iter()
-            .chain(others.into_iter().flatten())
-            .min()
+        let all = [self.own.next_deadline(), self.due.next(), of_opening];
+        all.into_iter().flatten().min()
     }
 
     /// Sets the time of something, unless it is already due at some time.
@@ -211,15 +209,46 @@ impl Control {
         }
     }
 
-    pub(super) fn tell_worker_channels(&self, command: impl Fn() -> WorkerChannelCommand) {
-        for channel in self.state.worker_channels() {
-            channel.address.do_send(command());
+    pub(super) fn tell_senders(&self, command: impl Fn() -> SenderCommand) {
+        if let Some(senders) = self.state.senders() {
+            senders.tell(command);
         }
     }
 
     pub(super) fn send_event(&self, event: ServerEvent) {
-        let server = self.spec.server().clone();
-        let key = self.spec.key.clone();
-        (self.spec.of_all.listener)(RoutedServerEvent { server, key, event });
+        self.spec.send_event(self.spec.key.owner.clone(), event);
+    }
+
+    /// The event that a notification means for clients.
+    pub(super) fn event_of(&self, notification: Notification) -> Option<ServerEvent> {
+        let is_modern = self.is_modern();
+        let notification = match is_modern {
+            true => without_subscription(notification),
+            false => notification,
+        };
+        match notification.method {
+            // A client with a connection of its own is notified even if the lists are unchanged.
+            Method::ToolsListChanged
+            | Method::PromptsListChanged
+            | Method::ResourcesListChanged
+                if self.spec.key.session().is_none() =>
+            {
+                None
+            }
+            Method::ResourcesUpdated => Some(ServerEvent::ResourceUpdated(notification)),
+            // Belongs to a request, but the line does not say which one.
+            Method::LogMessage if is_modern => None,
+            Method::LogMessage => Some(ServerEvent::Log(notification)),
+            Method::Cancelled | Method::Progress => None,
+            Method::Tasks => Some(ServerEvent::Task {
+                declaration: self.spec.settings().declaration(),
+                notification,
+            }),
+            // Belongs to a task that is no longer followed here.
+            Method::TaskStatus => None,
+            // A client of the other era would not understand it.
+            Method::Other(_) if is_modern => None,
+            _ => Some(ServerEvent::Other(notification)),
+        }
     }
 }

@@ -2,11 +2,10 @@
 
 use std::sync::Arc;
 
+use crate::downstream::call_sender::SenderCommand;
 use crate::downstream::connection::control::Control;
 use crate::downstream::connection::crash_report::ConnectionLife;
-use crate::downstream::connection::state::ConnectionState;
 use crate::downstream::server_event::ServerEvent;
-use crate::downstream::worker_channel::{WorkerChannelCommand, WorkerChannelHandle};
 use crate::supervision::ExitReason;
 use crate::telemetry::{Counter, Reason};
 use crate::transport::{Link, LinkEnd};
@@ -36,11 +35,17 @@ impl Control {
         self.has_ended = true;
     }
 
-    fn end_calls(&mut self, reason: &str) {
-        if let Some(calls) = self.state.calls_mut() {
-            calls.fail_all(reason);
+    /// Ends this incarnation because a sender died. A panic of a sender counts as the connection's.
+    pub(super) fn sender_died(&mut self, why: ExitReason) {
+        let reason = Reason::quoting("a sender of its calls died", &why.to_string());
+        if why.is_panic() {
+            self.birth.exit().say(why);
         }
-        self.tell_worker_channels(|| WorkerChannelCommand::End(reason.to_owned()));
+        self.fail(reason);
+    }
+
+    fn end_calls(&self, reason: &str) {
+        self.tell_senders(|| SenderCommand::End(reason.to_owned()));
     }
 
     /// Counts the end of the connection while its state is still known.
@@ -49,22 +54,17 @@ impl Control {
     }
 
     /// Ends this incarnation because it shall end. Returns the link that has to be closed, if any.
-    pub(super) fn close(&mut self) -> Option<(Box<dyn Link>, Vec<WorkerChannelHandle>)> {
+    pub(super) fn close(&mut self) -> Option<Box<dyn Link>> {
         self.end_calls("the gateway closed the connection");
         self.count_end(None);
-        let (calls, worker_channels) = match self.state.end() {
-            ConnectionState::Handshaking { calls, .. } => (*calls, Vec::new()),
-            ConnectionState::Ready(open) | ConnectionState::Renewing(open) => {
-                (open.calls, open.worker_channels)
-            }
-            ConnectionState::Opening | ConnectionState::Ending => return None,
-        };
+        let ended = self.state.end();
+        let link = ended.link()?;
         if self.spec.own_session.is_left_open() {
             // The session stays open at the server: another link will resume it.
             return None;
         }
         self.spec.own_session.lost();
-        Some((calls.into_link(), worker_channels))
+        link.take()
     }
 
     fn report(&self, ending: &LinkEnd) {
@@ -74,7 +74,7 @@ impl Control {
         let life = ConnectionLife {
             generation: self.birth.generation(),
             began: self.began,
-            was_open: self.state.calls().is_some(),
+            was_open: self.state.link().is_some(),
             was_up: self.state.negotiated().is_some(),
         };
         self.spec.report_crash(life, ending);

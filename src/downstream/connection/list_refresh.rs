@@ -8,6 +8,7 @@ use tokio::time::Instant;
 
 use crate::bridge::headers::{self, ParamHeaders};
 use crate::catalog::{IngestLimits, ItemKind, ListCaching, ServerPart};
+use crate::downstream::call_sender::SenderCommand;
 use crate::downstream::connection::control::{Control, Due};
 use crate::downstream::connection::handshake::{Negotiated, error_text};
 use crate::downstream::connection::list_fetch::{ListEnd, ListFetch, Page};
@@ -15,7 +16,6 @@ use crate::downstream::connection::own_requests::OwnRequest;
 use crate::downstream::connection::spec::ConnectionSpec;
 use crate::downstream::era::modern;
 use crate::downstream::server_event::{ListTimes, ServerEvent};
-use crate::downstream::worker_channel::WorkerChannelCommand;
 use crate::protocol::{Outcome, RawJson, Response, code};
 use crate::supervision::Backoff;
 
@@ -116,7 +116,7 @@ impl ServerLists {
 
     /// Fetches all lists, except for a session whose client sees the shared lists.
     pub(super) fn refresh_all(&mut self, control: &mut Control) {
-        if !control.is_own_session || self.read_kind().is_some() {
+        if !control.is_own_session() || self.read_kind().is_some() {
             self.refresh(&ItemKind::ALL, control);
         }
     }
@@ -125,7 +125,7 @@ impl ServerLists {
     pub(super) fn refresh(&mut self, kinds: &[ItemKind], control: &mut Control) {
         // Until a session of its own is first read, it has a copy of the shared lists, which change
         // independently, so all kinds are fetched.
-        let kinds = match control.is_own_session && self.read_kind().is_none() {
+        let kinds = match control.is_own_session() && self.read_kind().is_none() {
             true => &ItemKind::ALL,
             false => kinds,
         };
@@ -359,10 +359,7 @@ impl ServerLists {
         let annotated = annotated.map(|tool| (tool.native().to_owned(), tool.headers().clone()));
         let headers = &control.spec.param_headers;
         headers.store(Arc::new(annotated.collect()));
-        if let Some(calls) = control.state.calls_mut() {
-            calls.on_headers_listed(Instant::now());
-        }
-        control.tell_worker_channels(|| WorkerChannelCommand::HeadersKnown);
+        control.tell_senders(|| SenderCommand::HeadersKnown);
     }
 
     fn publish(&self, control: &mut Control) {

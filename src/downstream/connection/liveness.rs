@@ -5,12 +5,13 @@
 use serde_json::json;
 use tokio::time::Instant;
 
+use crate::downstream::call_sender::SenderCommand;
 use crate::downstream::connection::Connection;
 use crate::downstream::connection::control::Due;
 use crate::downstream::connection::own_requests::OwnRequest;
 use crate::downstream::connection::session_watch::SessionVerdict;
 use crate::downstream::connection::state::ConnectionState;
-use crate::downstream::worker_channel::WorkerChannelCommand;
+
 use crate::protocol::Method;
 use crate::telemetry::{Counter, LogSource, Reason};
 use crate::transport::{HttpSession, LinkError};
@@ -51,7 +52,8 @@ impl Connection {
         if every.is_zero() {
             return;
         }
-        let silent = self.last_received.elapsed();
+        let received = (self.control.state.link()).map(|link| link.last_received.get());
+        let silent = received.unwrap_or(self.control.began).elapsed();
         let wait = match silent >= every {
             true => {
                 self.ping();
@@ -138,17 +140,14 @@ impl Connection {
     /// Lets the refused calls fail, because the session exists and the refusals concerned the
     /// calls.
     fn session_confirmed(&mut self) {
-        if let Some(calls) = self.control.state.calls_mut() {
-            calls.session_confirmed(Instant::now());
-        }
         self.control
-            .tell_worker_channels(|| WorkerChannelCommand::SessionConfirmed);
+            .tell_senders(|| SenderCommand::SessionConfirmed);
     }
 
     /// Starts a new handshake after the session was refused with `error`, unless one is in
     /// progress.
     pub(super) fn renew(&mut self, error: &LinkError) {
-        let mut open = match self.control.state.end() {
+        let open = match self.control.state.end() {
             ConnectionState::Ready(open) => open,
             // The handshake in progress opens a new session.
             other => return self.control.state = other,
@@ -163,14 +162,16 @@ impl Connection {
         let pause = self.session.on_renewed(Instant::now(), stable_after);
         self.spec.of_all.counters.add(Counter::ServersRenewed);
         self.control.own.clear();
-        // When only a worker channel was refused, this link still has the old session's id, which
-        // must not be sent with `initialize`.
-        open.calls.hold();
-        if let Some(session) = open.calls.link().http_session() {
-            open.calls.link().set_session(HttpSession {
+        // When only a sender on another thread was refused, this link still has the old session's id,
+        // which must not be sent with `initialize`.
+        let link = &open.senders.link;
+        link.awaits_handshake.set(true);
+        if let Some(session) = link.http_session() {
+            let unknown = HttpSession {
                 id: None,
                 ..session
-            });
+            };
+            link.with(|link| link.set_session(unknown));
         }
         self.control.state = ConnectionState::Renewing(open);
         if pause.is_zero() {

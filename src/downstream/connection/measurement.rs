@@ -53,7 +53,7 @@ impl Measurement {
     ) {
         let metrics = &spec.of_all.metrics;
         let has_process = spec.of_server.connector.transport() == "stdio";
-        if has_process && state.calls().is_some() {
+        if has_process && state.link().is_some() {
             let server = spec.server().as_str();
             metrics.count_exit(server, ending.map_or("stopped", exit_cause));
         }

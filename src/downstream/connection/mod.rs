@@ -1,18 +1,18 @@
-//! The actor behind one connection to a server: opens it, performs the handshake, relays calls.
+//! The actor behind one connection to a server: opens it, performs the handshake, starts the senders
+//! of calls.
 //!
-//! The pool starts it under a supervisor, from a [`ConnectionSpec`]. Sessions send it
-//! [`CallMessage`]s, which it passes to its calls in flight. It fetches the server's lists, pings
-//! the server, and publishes the server's events outside of calls.
+//! The pool starts it under a supervisor, from a [`ConnectionSpec`]. It fetches the server's lists,
+//! pings the server, and publishes the server's events outside of calls. Calls do not pass through
+//! it: callers send them to its senders, which pass it only what belongs to no call.
 //!
 //! - `spec`: the data that every incarnation is built from, and the messages to and from it
 //! - `control`: what the other parts use: state, own requests, the end of the incarnation
 //! - `state`: the stages of a connection
 //! - `opening`, `era_probe`, `handshake`: from the start to an answer that proves the era
-//! - `ready`: worker channels and subscriptions after the handshake
+//! - `ready`: senders and subscriptions after the handshake
 //! - `own_requests`: the gateway's own requests: handshake, lists, pings
 //! - `list_fetch`, `list_refresh`: fetch a list page by page; keep all lists up to date
 //! - `listen_stream`, `listen_filter`: the event stream of a sessionless server
-//! - `unowned_messages`: what the server sends outside of a call's stream
 //! - `liveness`, `session_watch`: pings, whether the server still knows the session, and a new
 //!   handshake if it does not
 //! - `measurement`: durations for the metrics
@@ -37,7 +37,6 @@ mod ready;
 mod session_watch;
 pub(crate) mod spec;
 mod state;
-mod unowned_messages;
 
 use std::sync::Arc;
 
@@ -48,7 +47,7 @@ use actix::{
 use tokio::time::Instant;
 
 use crate::catalog::ItemKind;
-use crate::downstream::call_request::{CallMessage, ClientAnswer};
+use crate::downstream::call_sender::SenderEvent;
 use crate::downstream::cause::error_kind;
 use crate::downstream::connection::control::{Control, Due};
 use crate::downstream::connection::measurement::error_of_response;
@@ -56,17 +55,14 @@ use crate::downstream::connection::own_requests::OwnRequest;
 use crate::downstream::connection::spec::{CallSenders, ConnectionCommand, ConnectionSpec};
 use crate::downstream::era::{KnownEra, LiveConnection, modern};
 use crate::downstream::in_flight::UnhandledEvent;
-use crate::downstream::in_flight::unowned_messages::{UnownedLine, UnownedMessage};
-use crate::downstream::link_inbox::{EventsArrived, LinkInbox};
 use crate::downstream::list_changes::changed_kinds;
-use crate::downstream::resilience::admission::QueueTurn;
 use crate::downstream::starting::StartPlace;
 use crate::downstream::timer::Timer;
 use crate::metrics::ErrorType;
 use crate::protocol::{Era, ErrorKind, LogLevel, Method, Notification, Response};
 use crate::supervision::{Shutdown, SupervisorLink};
 use crate::telemetry::{Cause, Reason};
-use crate::transport::{LinkError, LinkEvent};
+use crate::transport::LinkError;
 use list_refresh::ServerLists;
 use listen_stream::{ListenStreams, ended};
 use session_watch::SessionWatch;
@@ -79,7 +75,6 @@ pub(crate) struct Connection {
     timer: Timer,
     /// Era in which a process is started again that exited because of `server/discover`.
     reopen: Option<KnownEra>,
-    inbox: LinkInbox,
     /// Counts the connection as live until it is dropped.
     living: Option<LiveConnection>,
     /// Slot in the start queue.
@@ -89,9 +84,6 @@ pub(crate) struct Connection {
     /// The log level that was last sent to the server.
     sent_log_level: Option<LogLevel>,
     session: SessionWatch,
-    last_received: Instant,
-    /// When a large answer last arrived or was discarded.
-    last_large: Option<Instant>,
 }
 
 impl Connection {
@@ -110,26 +102,17 @@ impl Connection {
             address,
             timer: Timer::default(),
             reopen: None,
-            inbox: LinkInbox::default(),
             living: None,
             place: None,
             listening: ListenStreams::default(),
             sent_log_level: None,
             session: SessionWatch::default(),
-            last_received: Instant::now(),
-            last_large: None,
         }
     }
 
-    /// Ends every handler: delivers the notifications of calls, checks the server if a call failed,
-    /// and sets the timer for what is due next.
+    /// Ends every handler: opens the connection again if it has to start over, and sets the timer
+    /// for what is due next.
     fn settle(&mut self, ctx: &mut Context<Self>) {
-        if let Some(calls) = self.control.state.calls_mut() {
-            calls.flush();
-            if calls.take_suspicion() {
-                self.suspect();
-            }
-        }
         if let Some(known) = self.reopen.take() {
             self.open(known, ctx);
         }
@@ -172,38 +155,35 @@ impl Connection {
         }
     }
 
-    fn on_event(&mut self, event: LinkEvent, now: Instant) {
-        if matches!(event, LinkEvent::Received { .. })
-            && let Some(era_probe) = self.control.state.era_probe()
-        {
-            era_probe.on_heard(now);
-        }
-        let Some(calls) = self.control.state.calls_mut() else {
-            // Some links require a sign-in before they open.
-            if let LinkEvent::SignIn(place) = event {
-                self.on_sign_in(place);
-            }
-            return;
-        };
-        if let Some(unhandled) = calls.on_event(event, now) {
-            self.on_unhandled(unhandled);
-        }
-    }
-
-    /// Handles an event that belongs to no client's call, on this link or on a worker channel.
-    fn on_unhandled(&mut self, unhandled: UnhandledEvent) {
+    /// Handles an event that belongs to no client's call, from the sender on this arbiter.
+    fn on_unhandled(&mut self, arbiter: usize, unhandled: UnhandledEvent) {
         match unhandled {
+            UnhandledEvent::Heard => {
+                if let Some(era_probe) = self.control.state.era_probe() {
+                    era_probe.on_heard(Instant::now());
+                }
+            }
+            UnhandledEvent::Suspicion => self.suspect(),
             UnhandledEvent::Response(response) => self.on_response(&response),
             UnhandledEvent::Notification(notification) => self.on_notification(notification),
-            UnhandledEvent::Request {
-                request,
-                of_ended_call,
-            } => self.control.on_request(request, of_ended_call),
-            UnhandledEvent::Failed { number, error } => self.on_failed(number, &error),
-            UnhandledEvent::SessionRefused { number, error } => match number {
-                Some(number) => self.on_failed(number, &error),
-                None => self.session_doubted(&error),
-            },
+            UnhandledEvent::Unowned(message) => {
+                if let Some(senders) = self.control.state.senders() {
+                    senders.pass_on(arbiter, message);
+                }
+            }
+            UnhandledEvent::Failed { number, error }
+            | UnhandledEvent::SessionRefused {
+                number: Some(number),
+                error,
+                ..
+            } => self.on_failed(number, &error),
+            UnhandledEvent::SessionRefused { session, error, .. } => {
+                let senders = self.control.state.senders();
+                let senders = senders.filter(|_| self.control.state.is_ready());
+                if !senders.is_some_and(|it| it.update_session(arbiter, session.as_ref())) {
+                    self.session_doubted(&error);
+                }
+            }
             UnhandledEvent::SignIn(place) => self.on_sign_in(place),
             UnhandledEvent::Closed(ending) if self.starts_over(&ending) => {}
             UnhandledEvent::Closed(ending) => self.control.closed(ending),
@@ -231,10 +211,6 @@ impl Connection {
                 }
             }
             _ if !self.listening.is_current(&notification) => {}
-            Method::LogMessage if !control.is_modern() && self.spec.keeps_logs() => {
-                let line = UnownedLine::new(notification);
-                control.pass_on(UnownedMessage::Line(line));
-            }
             _ => {
                 let kinds = changed_kinds(&notification.method);
                 if !kinds.is_empty() {
@@ -317,9 +293,6 @@ impl Connection {
 
     fn expire(&mut self) {
         let now = Instant::now();
-        if let Some(calls) = self.control.state.calls_mut() {
-            calls.expire(now);
-        }
         let timeout = || Some(ErrorType::Failure(ErrorKind::Timeout, false));
         while let Some(number) = self.control.own.pop_due(now) {
             let sent = self.control.own.begun(number).map(|(_, sent)| sent);
@@ -327,6 +300,7 @@ impl Connection {
                 continue;
             };
             self.control.forget(number);
+            let last_large = (self.control.state.link()).and_then(|link| link.last_large.get());
             match own {
                 OwnRequest::Initialize | OwnRequest::Discover => {
                     self.control.fail("`initialize` was not answered in time");
@@ -340,7 +314,7 @@ impl Connection {
                     );
                 }
                 // The answer can be queued behind large answers that had no room.
-                OwnRequest::Ping | OwnRequest::Probe if self.last_large > sent => self.ping(),
+                OwnRequest::Ping | OwnRequest::Probe if last_large > sent => self.ping(),
                 OwnRequest::Ping | OwnRequest::Probe => {
                     let late = Reason::from("`ping` was not answered in time");
                     self.control.fail(late.because(Cause::Unresponsive));
@@ -367,63 +341,23 @@ impl Actor for Connection {
     }
 }
 
-impl Handler<EventsArrived> for Connection {
+impl Handler<SenderEvent> for Connection {
     type Result = ();
 
-    fn handle(&mut self, _: EventsArrived, ctx: &mut Self::Context) {
-        let now = Instant::now();
-        for event in self.inbox.take() {
-            if let LinkEvent::Received { .. } = event {
-                self.last_received = now;
-                if self.control.state.is_ready() {
-                    self.spec.session.answered();
+    fn handle(&mut self, event: SenderEvent, ctx: &mut Self::Context) {
+        match event {
+            // Senders end before the link is closed, which takes a while.
+            _ if self.control.state.is_ending() => return,
+            SenderEvent::Unhandled(arbiter, events) => {
+                for event in events {
+                    if !self.control.state.is_ending() {
+                        self.on_unhandled(arbiter, event);
+                    }
                 }
             }
-            if event.is_of_large_answer() {
-                self.last_large = Some(now);
-            }
-            self.on_event(event, now);
+
+            SenderEvent::Died(why) => self.control.sender_died(why),
         }
-        self.settle(ctx);
-    }
-}
-
-impl Handler<CallMessage> for Connection {
-    type Result = ();
-
-    fn handle(&mut self, message: CallMessage, ctx: &mut Self::Context) {
-        let Some(calls) = self.control.state.calls_mut() else {
-            return;
-        };
-        if self.control.is_own_session {
-            self.spec.called.set();
-        }
-        if let Some(unhandled) = calls.on_message(message, Instant::now()) {
-            self.on_unhandled(unhandled);
-        }
-        self.settle(ctx);
-    }
-}
-
-impl Handler<QueueTurn> for Connection {
-    type Result = ();
-
-    fn handle(&mut self, turn: QueueTurn, ctx: &mut Self::Context) {
-        if let Some(calls) = self.control.state.calls_mut() {
-            calls.on_turn(turn, Instant::now());
-            self.settle(ctx);
-        }
-    }
-}
-
-impl Handler<ClientAnswer> for Connection {
-    type Result = ();
-
-    fn handle(&mut self, answered: ClientAnswer, ctx: &mut Self::Context) {
-        let Some(calls) = self.control.state.calls_mut() else {
-            return;
-        };
-        calls.on_client_answer(answered, &self.spec.settings().roots, Instant::now());
         self.settle(ctx);
     }
 }
@@ -436,7 +370,6 @@ impl Handler<ConnectionCommand> for Connection {
             ConnectionCommand::Level(_)
             | ConnectionCommand::LevelAtLeast(_)
             | ConnectionCommand::RootsChanged
-            | ConnectionCommand::Extension(_)
                 if self.control.is_modern() => {}
             ConnectionCommand::Subscribe(_) | ConnectionCommand::Unsubscribe(_)
                 if self.control.is_modern() =>
@@ -463,14 +396,11 @@ impl Handler<ConnectionCommand> for Connection {
             ConnectionCommand::RootsChanged => {
                 self.control.notify_server(&Method::RootsListChanged)
             }
-            ConnectionCommand::Extension(frame) => {
-                self.control.write(frame);
-            }
             ConnectionCommand::Check => self.ping(),
             ConnectionCommand::Retune => self.schedule_checks(),
             ConnectionCommand::Kill => {
-                if let Some(calls) = self.control.state.calls() {
-                    calls.link().kill();
+                if let Some(link) = self.control.state.link() {
+                    link.with(|link| link.kill());
                 }
             }
         }
@@ -482,16 +412,11 @@ impl Handler<Shutdown> for Connection {
     type Result = ();
 
     fn handle(&mut self, _: Shutdown, ctx: &mut Self::Context) {
-        let Some((link, worker_channels)) = self.control.close() else {
+        let Some(link) = self.control.close() else {
             return ctx.stop();
         };
         let grace = self.spec.settings().supervision.shutdown_timeout / 3;
         let closing = wrap_future::<_, Self>(link.close(grace));
-        // Worker channels stay until the link is closed, because they still have to answer their
-        // calls.
-        ctx.spawn(closing.map(move |(), _, ctx| {
-            drop(worker_channels);
-            ctx.stop();
-        }));
+        ctx.spawn(closing.map(|(), _, ctx| ctx.stop()));
     }
 }

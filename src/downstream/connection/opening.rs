@@ -7,6 +7,7 @@ use actix::{ActorFutureExt, AsyncContext, Context};
 use serde_json::json;
 use tokio::time::Instant;
 
+use crate::downstream::call_sender::Senders;
 use crate::downstream::connection::Connection;
 use crate::downstream::connection::control::Due;
 use crate::downstream::connection::era_probe::{EraProbe, Step, StepTimeouts};
@@ -14,13 +15,12 @@ use crate::downstream::connection::handshake::{self, Negotiated};
 use crate::downstream::connection::own_requests::OwnRequest;
 use crate::downstream::connection::state::ConnectionState;
 use crate::downstream::era::KnownEra;
-use crate::downstream::in_flight::CallsInFlight;
 use crate::downstream::refusal;
 use crate::downstream::starting::{self, StartStage};
 use crate::protocol::{Era, Method, Response, Revision};
 use crate::supervision::{ExitReason, Settings as SupervisionSettings};
 use crate::telemetry::{Counter, Reason};
-use crate::transport::{Link, LinkEnd, LinkError, SignInPlace};
+use crate::transport::{EventSink, LinkEnd, LinkError, SignInPlace};
 
 /// Time after which a slow start, such as a download, releases its slot in the start queue.
 const PLACE_KEPT: Duration = Duration::from_secs(30);
@@ -71,21 +71,17 @@ impl Connection {
         let Some((session, negotiated)) = self.spec.own_session.take() else {
             return false;
         };
-        let recording = self.spec.recorder.load().recording();
-        let sink = recording.sink(self.inbox.sink(self.address.clone()));
+        let (senders, sink) = self.start_sender();
         let Some(link) = self.spec.of_server.connector.resume(session, sink) else {
             return false;
         };
-        let calls = Box::new(CallsInFlight::new(
-            &self.spec,
-            recording.link(link),
-            &self.address,
-        ));
+        senders.link.set_open(link);
+        let senders = Box::new(senders);
         let timeouts = StepTimeouts::of(&self.spec.settings(), Duration::ZERO);
         let known = KnownEra::Configured(Era::Legacy);
         let era_probe = Box::new(EraProbe::new(known, timeouts, Instant::now()));
         self.living = Some(self.spec.of_server.era.live());
-        self.control.state = ConnectionState::Handshaking { calls, era_probe };
+        self.control.state = ConnectionState::Handshaking { senders, era_probe };
         // The session worked before; if the server lost it, a new one is opened.
         self.session.on_answer();
         self.spec.session.answered();
@@ -103,12 +99,14 @@ impl Connection {
         let leave_queue = Instant::now() + PLACE_KEPT;
         self.control.due.set(Due::LeaveQueue, leave_queue);
         self.living = Some(self.spec.of_server.era.live());
-        let recording = self.spec.recorder.load().recording();
-        let sink = recording.sink(self.inbox.sink(self.address.clone()));
+        let (senders, sink) = self.start_sender();
         let opening = wrap_future::<_, Self>(self.spec.of_server.connector.open(sink));
         ctx.spawn(opening.map(move |link, connection, ctx| {
             match link {
-                Ok(link) => connection.opened(recording.link(link), known),
+                Ok(link) => {
+                    senders.link.set_open(link);
+                    connection.opened(senders, known);
+                }
                 Err(error) => {
                     let reason = Reason::of(&error).because(error.cause());
                     let control = &mut connection.control;
@@ -119,8 +117,12 @@ impl Connection {
         }));
     }
 
-    fn opened(&mut self, link: Box<dyn Link>, known: KnownEra) {
-        let calls = Box::new(CallsInFlight::new(&self.spec, link, &self.address));
+    fn start_sender(&self) -> (Senders, EventSink) {
+        Senders::start(self.spec.clone(), self.address.clone().recipient())
+    }
+
+    fn opened(&mut self, senders: Senders, known: KnownEra) {
+        let senders = Box::new(senders);
         let settings = self.spec.settings();
         let sign_in = match self.spec.of_server.connector.starts_process() {
             true => settings.limits.sign_in_timeout,
@@ -136,7 +138,7 @@ impl Connection {
             self.spec.of_all.counters.add(Counter::EraInquiries);
         }
         let first = era_probe.first();
-        self.control.state = ConnectionState::Handshaking { calls, era_probe };
+        self.control.state = ConnectionState::Handshaking { senders, era_probe };
         self.take_step(Step::Send(first));
         self.look_whether_read();
     }
@@ -356,16 +358,14 @@ impl Connection {
             (None, None) => {}
         }
         let late = self.control.own.take_opening_requests();
-        let Some(calls) = self.control.state.calls_mut() else {
+        let Some(link) = self.control.state.link() else {
             return;
         };
         for number in late {
-            calls.link().forget(number);
+            link.forget(number);
         }
-        calls.link().set_revision(negotiated.revision);
-        if negotiated.is_modern() {
-            calls.set_modern();
-        } else {
+        link.set_revision(negotiated.revision);
+        if !negotiated.is_modern() {
             self.control.notify_server(&Method::Initialized);
         }
         self.spec.progress.set(None);

@@ -6,7 +6,6 @@ use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 use actix::{Message, Recipient};
 use arc_swap::{ArcSwap, ArcSwapOption};
-use bytes::Bytes;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -21,6 +20,7 @@ use crate::downstream::era::KnownEra;
 use crate::downstream::in_flight::client_tasks::ClientTasks;
 use crate::downstream::parts::{PoolParts, ServerParts};
 use crate::downstream::resilience::admission::ConnectionLoad;
+use crate::downstream::server_event::{RoutedServerEvent, ServerEvent};
 use crate::downstream::session_status::SessionStatus;
 use crate::downstream::settings::{ServerSettings, Sharing};
 use crate::downstream::starting::StartProgress;
@@ -170,6 +170,16 @@ impl ConnectionSpec {
         self.of_server.settings.load_full()
     }
 
+    /// Sends an event to the clients that share a connection like this one, but of `owner`.
+    pub(crate) fn send_event(&self, owner: ConnectionOwner, event: ServerEvent) {
+        let key = ConnectionKey {
+            owner,
+            ..self.key.clone()
+        };
+        let server = self.server.clone();
+        (self.of_all.listener)(RoutedServerEvent { server, key, event });
+    }
+
     /// Records that the server refused a call with a status; operators see the server's own text.
     pub(crate) fn note_refusal(&self, error: &LinkError, now: Instant) {
         if let LinkError::Status { status, .. } = error
@@ -286,8 +296,6 @@ pub enum ConnectionCommand {
     /// A client requests a list that its calls could have changed.
     Relist(ItemKind),
     RootsChanged,
-    /// An extension's notification, as the client wrote it.
-    Extension(Bytes),
     /// Checks whether the server is alive.
     Check,
     /// Applies changed settings.

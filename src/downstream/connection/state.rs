@@ -1,11 +1,13 @@
 //! The states of a connection, with the data of each.
 
+use std::rc::Rc;
+
 use tokio::time::Instant;
 
+use crate::downstream::call_sender::Senders;
 use crate::downstream::connection::era_probe::EraProbe;
 use crate::downstream::connection::handshake::Negotiated;
-use crate::downstream::in_flight::CallsInFlight;
-use crate::downstream::worker_channel::{WorkerChannelCommand, WorkerChannelHandle};
+use crate::downstream::shared_link::SharedLink;
 use crate::protocol::Revision;
 
 pub(super) enum ConnectionState {
@@ -13,7 +15,7 @@ pub(super) enum ConnectionState {
     Opening,
     /// The first question was sent.
     Handshaking {
-        calls: Box<CallsInFlight>,
+        senders: Box<Senders>,
         era_probe: Box<EraProbe>,
     },
     Ready(Box<OpenConnection>),
@@ -25,9 +27,8 @@ pub(super) enum ConnectionState {
 
 /// A connection whose handshake is done.
 pub(super) struct OpenConnection {
-    pub(super) calls: CallsInFlight,
+    pub(super) senders: Senders,
     pub(super) negotiated: Negotiated,
-    pub(super) worker_channels: Vec<WorkerChannelHandle>,
 }
 
 impl ConnectionState {
@@ -44,21 +45,17 @@ impl ConnectionState {
         matches!(self, Self::Ending)
     }
 
-    /// Calls over the link, while it is open.
-    pub(super) fn calls(&self) -> Option<&CallsInFlight> {
+    /// The senders over the link, while it is open.
+    pub(super) fn senders(&self) -> Option<&Senders> {
         match self {
-            Self::Handshaking { calls, .. } => Some(calls),
-            Self::Ready(open) | Self::Renewing(open) => Some(&open.calls),
+            Self::Handshaking { senders, .. } => Some(senders),
+            Self::Ready(open) | Self::Renewing(open) => Some(&open.senders),
             Self::Opening | Self::Ending => None,
         }
     }
 
-    pub(super) fn calls_mut(&mut self) -> Option<&mut CallsInFlight> {
-        match self {
-            Self::Handshaking { calls, .. } => Some(calls),
-            Self::Ready(open) | Self::Renewing(open) => Some(&mut open.calls),
-            Self::Opening | Self::Ending => None,
-        }
+    pub(super) fn link(&self) -> Option<&Rc<SharedLink>> {
+        self.senders().map(|senders| &senders.link)
     }
 
     /// The era probe, until the handshake is done.
@@ -83,49 +80,20 @@ impl ConnectionState {
 
     /// Whether the server has read everything that was sent, if the transport can tell.
     pub(super) fn is_read(&self) -> Option<bool> {
-        self.calls()?.link().is_read()
+        self.link()?.with(|link| link.is_read())?
     }
 
     /// When the next step of the opening is due.
     pub(super) fn opening_deadline(&self) -> Option<Instant> {
         match self {
-            Self::Handshaking { calls, era_probe } => {
-                let tells_reading = calls.link().is_read().is_some();
-                Some(era_probe.deadline(tells_reading))
+            Self::Handshaking { era_probe, .. } => {
+                Some(era_probe.deadline(self.is_read().is_some()))
             }
             Self::Opening | Self::Ready(_) | Self::Renewing(_) | Self::Ending => None,
         }
     }
 
-    pub(super) fn worker_channels(&self) -> &[WorkerChannelHandle] {
-        match self {
-            Self::Ready(open) | Self::Renewing(open) => &open.worker_channels,
-            Self::Opening | Self::Handshaking { .. } | Self::Ending => &[],
-        }
-    }
-
     pub(super) fn is_modern(&self) -> bool {
         self.negotiated().is_some_and(Negotiated::is_modern)
-    }
-}
-
-impl OpenConnection {
-    pub(super) fn channel(&self, arbiter: usize) -> Option<&WorkerChannelHandle> {
-        let mut channels = self.worker_channels.iter();
-        channels.find(|channel| channel.arbiter == arbiter)
-    }
-
-    /// Resends the requests that the server refused, now that the new handshake is done.
-    pub(super) fn renewed(&mut self, wants_events: bool) {
-        if !self.negotiated.is_modern() && wants_events {
-            self.calls.link().listen();
-        }
-        self.calls.resend(Instant::now());
-        if let Some(session) = self.calls.link().http_session() {
-            for worker_channel in &self.worker_channels {
-                let renewed = WorkerChannelCommand::Renewed(session.clone());
-                worker_channel.address.do_send(renewed);
-            }
-        }
     }
 }

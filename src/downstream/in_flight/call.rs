@@ -117,7 +117,7 @@ impl InFlightCall {
         } = request;
         let traceparent = forwarded.as_ref().and_then(|said| said.traceparent());
         let mut wire_id = number;
-        let (mut outgoing, repeatable) = if server.is_modern {
+        let (mut outgoing, repeatable) = if server.is_modern() {
             let repeatable = RepeatableRequest {
                 request,
                 edits,
@@ -163,7 +163,7 @@ impl InFlightCall {
         server: &ServerLink,
         now: Instant,
     ) -> Result<(), SendError> {
-        if !server.awaits_handshake {
+        if !server.link.awaits_handshake.get() {
             server.link.send(self.outgoing.clone())?;
             self.reply.sent(now);
             self.state = WireState::Sent;

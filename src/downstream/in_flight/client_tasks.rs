@@ -12,8 +12,8 @@ use crate::memory::TimerTable;
 /// notifications; these are optional, so its client polls anyway.
 const TASKS_MAX: usize = 1000;
 
-/// Tasks shared by a connection and its worker channels, because a task's status can arrive on any
-/// of their streams.
+/// Tasks shared by the senders of a connection, because a task's status can arrive on any of their
+/// streams.
 #[derive(Default)]
 pub(crate) struct ClientTasks(Mutex<TimerTable<String, ClientTask>>);
 

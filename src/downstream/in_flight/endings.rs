@@ -7,11 +7,11 @@ use crate::bridge::task;
 use crate::downstream::call_request::{CancelCall, TaskMode, lost};
 use crate::downstream::caller::Caller;
 use crate::downstream::cause::error_kind;
-use crate::downstream::in_flight::CallsInFlight;
 use crate::downstream::in_flight::abandoned::{AbandonedRequest, AbandonedRequests};
 use crate::downstream::in_flight::call::{InFlightCall, WireState};
 use crate::downstream::in_flight::server_link::ServerLink;
 use crate::downstream::in_flight::task_request::TaskRequest;
+use crate::downstream::in_flight::{CallsInFlight, UnhandledEvent};
 use crate::downstream::pool::lease::Lease;
 use crate::downstream::refusal;
 use crate::id::{ServerName, SessionId};
@@ -63,7 +63,7 @@ impl CallsInFlight {
         let Some(mut call) = self.take(number) else {
             return;
         };
-        self.is_suspicious = true;
+        self.unhandled.push(UnhandledEvent::Suspicion);
         self.server.spec.of_all.counters.add(Counter::LateAnswers);
         self.cancel_at_server(&mut call, "timed out", now);
         let failure = self.task_timed_out(&call).unwrap_or_else(|| {
@@ -138,7 +138,7 @@ impl CallsInFlight {
     fn cancel_at_server(&mut self, call: &mut InFlightCall, reason: &str, now: Instant) {
         let (wire_id, lease) = (call.wire_id, call.lease.take());
         if let Some(task) = &call.task {
-            self.link().forget(wire_id);
+            self.server.link.forget(wire_id);
             return self.cancel_task(&task.task.id, &call.caller, lease, now);
         }
         if call.is_between_rounds() {
@@ -153,11 +153,11 @@ impl CallsInFlight {
             return;
         }
         // On a transport with one stream per call, closing the stream cancels the call (C-CANC-02).
-        if !(self.server.is_modern && self.server.knows_call_of_requests()) {
+        if !(self.server.is_modern() && self.server.knows_call_of_requests()) {
             let frame = protocol::cancelled(&wire_id, Some(reason));
-            self.server.write(frame);
+            self.server.link.write(frame);
         }
-        self.link().forget(wire_id);
+        self.server.link.forget(wire_id);
     }
 
     /// Cancels a task whose result no client is waiting for (S-CANC-04).
@@ -165,9 +165,9 @@ impl CallsInFlight {
         let wire_id = self.server.next_wire_id();
         self.abandon(wire_id, caller.session, lease, now);
         if self.server.takes_cancel() {
-            let cancel = TaskRequest::cancel(id).frame(self.server.is_modern, wire_id, caller);
+            let cancel = TaskRequest::cancel(id).frame(self.server.is_modern(), wire_id, caller);
             // If the message cannot be sent, the task ends when its time to live expires.
-            let _ = self.link().send(cancel);
+            let _ = self.server.link.send(cancel);
         }
     }
 

@@ -30,7 +30,7 @@ impl InFlightCall {
         let Outcome::Result(result) = &response.outcome else {
             return self.task.is_some();
         };
-        let is_ours = !server.is_modern && self.task_mode != TaskMode::FollowedByClient;
+        let is_ours = !server.is_modern() && self.task_mode != TaskMode::FollowedByClient;
         self.task.is_some() || is_ours && (is_created(result) || self.looks_for_task())
     }
 
@@ -60,7 +60,7 @@ impl InFlightCall {
                 self.end_task(&Outcome::Result(bare.unwrap_or_else(|| result.clone())))
             }
             (Some(TaskRequestKind::Result), Outcome::Error(_)) => Some(Ok(response)),
-            (Some(TaskRequestKind::Status), Outcome::Result(result)) if server.is_modern => {
+            (Some(TaskRequestKind::Status), Outcome::Result(result)) if server.is_modern() => {
                 match TaskDetail::from_modern(result) {
                     Ok(Some(detail)) => self.on_detail(detail, server, now),
                     Ok(None) => unreadable(server),
@@ -113,7 +113,7 @@ impl InFlightCall {
         }));
         match status {
             TaskStatus::Working => self.ask_later(server, now),
-            _ if server.is_modern => self.ask_about_task(server, now),
+            _ if server.is_modern() => self.ask_about_task(server, now),
             _ => self.on_status(task, server, now),
         }
     }
@@ -282,10 +282,10 @@ impl InFlightCall {
             responses,
         };
         self.wire_id = server.next_wire_id();
-        let outgoing = about.frame(server.is_modern, self.wire_id, &self.caller);
+        let outgoing = about.frame(server.is_modern(), self.wire_id, &self.caller);
         let before = std::mem::replace(&mut self.outgoing, outgoing);
         self.outgoing.forwarded = before.forwarded;
-        if server.awaits_handshake {
+        if server.link.awaits_handshake.get() {
             self.state = WireState::AwaitsHandshake;
             return None;
         }

@@ -1,8 +1,8 @@
 //! The calls in flight on one link: sent, answered, timed out, cancelled or lost.
 //!
-//! A connection and each of its worker channels own one [`CallsInFlight`], and pass it the messages
-//! of callers and the events of the link. Events that belong to no call are returned to the owner
-//! as [`UnhandledEvent`].
+//! Each sender of a connection owns one [`CallsInFlight`], and passes it the messages of callers and
+//! the events of the link. Events that belong to no call become [`UnhandledEvent`]s, for the
+//! connection.
 //!
 //! - `call`: one call, and its state on the wire
 //! - `repeat`, `input_round`: resends a call with the input or the headers that the server requires
@@ -11,8 +11,8 @@
 //! - `server_link`: the link, and how its server has to be addressed
 //! - `rewrite`: converts the client's bytes for the server: id, name, `_meta`, headers
 //! - `pending_questions`: questions of the server that belong to a call
-//! - `responses`: the server's answers to callers, and the clients' answers to questions
-//! - `session_refusals`: calls whose session the server refused
+//! - `responses`: the server's answers to callers, calls whose session the server refused, and the
+//!   clients' answers to questions
 //! - `endings`: calls that are cancelled, time out or lose the link
 //! - `abandoned`: cancelled calls that the server may still be working on
 //! - `unhandled_event`: events that belong to no call
@@ -34,28 +34,27 @@ mod repeat;
 mod responses;
 mod rewrite;
 mod server_link;
-mod session_refusals;
 mod task_request;
 mod unhandled_event;
 pub(crate) mod unowned_messages;
 
+use std::rc::Rc;
 use std::sync::Arc;
 
 use actix::{Actor, Addr, Context, Handler};
-use bytes::Bytes;
 use serde::Deserialize;
 use tokio::time::Instant;
 
-use crate::downstream::call_request::{CallMessage, CallRequest, ClientAnswer, Question};
+use crate::downstream::call_request::{CallMessage, CallRequest, ClientAnswer};
 use crate::downstream::connection::spec::ConnectionSpec;
 use crate::downstream::list_changes::changed_kinds;
 use crate::downstream::resilience::admission::{
     Admission, AdmissionOutcome, CallPermit, QueueTurn,
 };
-use crate::downstream::server_request::{asks_client, gateway_answer};
-use crate::id::SessionId;
+use crate::downstream::server_request::asks_client;
+use crate::downstream::shared_link::SharedLink;
 use crate::protocol::{Envelope, Era, Method, Notification, Request};
-use crate::transport::{Link, LinkError, LinkEvent, SendError};
+use crate::transport::{LinkError, LinkEvent, SendError};
 
 use abandoned::AbandonedRequests;
 use call::{CallAnswer, InFlightCall, WireState};
@@ -80,13 +79,13 @@ pub(crate) struct CallsInFlight {
     recent: RecentClient,
     /// Calls with notifications for their callers.
     holding: Vec<u64>,
-    /// Whether a call ended in a way that raises doubt about the server.
-    is_suspicious: bool,
+    /// What the connection has to handle.
+    unhandled: Vec<UnhandledEvent>,
 }
 
 impl CallsInFlight {
-    /// Creates the table for a link that the actor `owner` owns.
-    pub(crate) fn new<A>(spec: &Arc<ConnectionSpec>, link: Box<dyn Link>, owner: &Addr<A>) -> Self
+    /// Creates the table for a link whose calls the actor `owner` sends.
+    pub(crate) fn new<A>(spec: &Arc<ConnectionSpec>, link: Rc<SharedLink>, owner: &Addr<A>) -> Self
     where
         A: Actor<Context = Context<A>> + Handler<ClientAnswer> + Handler<QueueTurn>,
     {
@@ -98,26 +97,8 @@ impl CallsInFlight {
             users: LinkUsers::Nobody,
             recent: RecentClient::default(),
             holding: Vec::new(),
-            is_suspicious: false,
+            unhandled: Vec::new(),
         }
-    }
-
-    /// Marks the server as sessionless.
-    pub(crate) fn set_modern(&mut self) {
-        self.server.is_modern = true;
-    }
-
-    pub(crate) fn link(&self) -> &dyn Link {
-        self.server.link.as_ref()
-    }
-
-    /// Sends a notification or a response. A dead link reports its own end.
-    pub(crate) fn write(&self, frame: Bytes) {
-        self.server.write(frame);
-    }
-
-    pub(crate) fn into_link(self) -> Box<dyn Link> {
-        self.server.link
     }
 
     /// When [`Self::expire`] must next be called.
@@ -126,19 +107,18 @@ impl CallsInFlight {
     }
 
     /// Handles a caller's message: a new call, or a change to one.
-    pub(crate) fn on_message(
-        &mut self,
-        message: CallMessage,
-        now: Instant,
-    ) -> Option<UnhandledEvent> {
+    pub(crate) fn on_message(&mut self, message: CallMessage, now: Instant) {
+        if self.server.link.is_own_session.get() {
+            self.server.spec.called.set();
+        }
         match message {
             CallMessage::Start(request) => {
                 let subscribes = matches!(
                     request.request.method,
                     Method::ResourcesSubscribe | Method::ResourcesUnsubscribe
                 );
-                if self.server.is_modern && subscribes {
-                    return Some(UnhandledEvent::Subscription(request));
+                if self.server.is_modern() && subscribes {
+                    return self.unhandled.push(UnhandledEvent::Subscription(request));
                 }
                 self.start(*request, now);
             }
@@ -146,8 +126,10 @@ impl CallsInFlight {
             CallMessage::CheckTask(number) => {
                 self.advance(number, |call, server| call.check_task(server, now));
             }
+            // Extensions differ between the eras.
+            CallMessage::Notify(frame) if !self.server.is_modern() => self.server.link.write(frame),
+            CallMessage::Notify(_) => {}
         }
-        None
     }
 
     /// Sends a client's call, queues it, or refuses it at once.
@@ -187,7 +169,9 @@ impl CallsInFlight {
         let is_taken = |id| self.calls.by_wire_id(id).is_some() || self.abandoned.has(id);
         let mut call = InFlightCall::new(request, permit, &self.server, is_taken, now);
         if let Err(error) = call.send_first(&self.server, now) {
-            self.is_suspicious |= error == SendError::Full;
+            if error == SendError::Full {
+                self.unhandled.push(UnhandledEvent::Suspicion);
+            }
             return call.reply.answer(Err(not_sent(self.server.name(), error)));
         }
         self.users.add(call.caller.session);
@@ -210,52 +194,65 @@ impl CallsInFlight {
     /// Removes a call from the tables.
     fn take(&mut self, number: u64) -> Option<InFlightCall> {
         let call = self.calls.remove(number)?;
-        if !self.server.is_modern {
+        if !self.server.is_modern() {
             self.recent.add(&call.caller, Instant::now());
         }
         Some(call)
     }
 
-    /// Whether a call ended since the last check in a way that raises doubt about the server.
-    pub(crate) fn take_suspicion(&mut self) -> bool {
-        std::mem::take(&mut self.is_suspicious)
+    /// Takes what happened since the last time and belongs to no client's call, in order.
+    pub(crate) fn take_unhandled(&mut self) -> Vec<UnhandledEvent> {
+        std::mem::take(&mut self.unhandled)
     }
 
     /// Routes an event of the link. Events of a client's call are delivered; notifications are
     /// batched until [`Self::flush`] or the next other message.
-    pub(crate) fn on_event(&mut self, event: LinkEvent, now: Instant) -> Option<UnhandledEvent> {
+    pub(crate) fn on_event(&mut self, event: LinkEvent, now: Instant) {
+        self.note(&event, now);
         match event {
             LinkEvent::Received { call, envelope } => match envelope {
                 Envelope::Response(response) => self.on_response(response, now),
                 Envelope::Notification(notification) => {
-                    self.on_notification(call, notification, now)
+                    self.on_notification(call, notification, now);
                 }
                 Envelope::Request(request) => self.on_request(call, request),
             },
             LinkEvent::Failed { call, error } => {
-                // A refused connection affects more than this call: the owner checks the server.
-                let concerns_owner = matches!(error, LinkError::NotSent(_));
-                if let Some(number) = self.calls.by_wire_id(call) {
+                let number = self.calls.by_wire_id(call);
+                if let Some(number) = number {
                     self.on_failed(number, &error, now);
-                    if !concerns_owner {
-                        return None;
-                    }
                 }
-                let number = call;
-                Some(UnhandledEvent::Failed { number, error })
+                // A refused connection affects more than this call: the server is checked.
+                if number.is_none() || matches!(error, LinkError::NotSent(_)) {
+                    let failed = UnhandledEvent::Failed {
+                        number: call,
+                        error,
+                    };
+                    self.unhandled.push(failed);
+                }
             }
             LinkEvent::SessionGone { call, refusal } => self.on_session_refused(call, refusal, now),
-            LinkEvent::SignIn(place) => Some(UnhandledEvent::SignIn(place)),
-            LinkEvent::Closed(ending) => Some(UnhandledEvent::Closed(ending)),
+            LinkEvent::SignIn(place) => self.unhandled.push(UnhandledEvent::SignIn(place)),
+            LinkEvent::Closed(ending) => self.unhandled.push(UnhandledEvent::Closed(ending)),
         }
     }
 
-    fn on_notification(
-        &mut self,
-        wire_id: Option<u64>,
-        notification: Notification,
-        now: Instant,
-    ) -> Option<UnhandledEvent> {
+    /// Notes what an event reveals about the server.
+    fn note(&mut self, event: &LinkEvent, now: Instant) {
+        let link = &self.server.link;
+        if let LinkEvent::Received { .. } = event {
+            link.last_received.set(now);
+            match link.awaits_handshake.get() {
+                true => self.unhandled.push(UnhandledEvent::Heard),
+                false => self.server.spec.session.answered(),
+            }
+        }
+        if event.is_of_large_answer() {
+            link.last_large.set(Some(now));
+        }
+    }
+
+    fn on_notification(&mut self, wire_id: Option<u64>, notification: Notification, now: Instant) {
         let number = match notification.method {
             Method::Progress => progress_token(&notification).and_then(|token| {
                 let is_number = self.calls.get(token).is_some();
@@ -264,22 +261,20 @@ impl CallsInFlight {
                     .or_else(|| self.calls.by_wire_id(token))
             }),
             Method::TaskStatus => {
-                self.on_task_status(notification, now);
-                return None;
+                return self.on_task_status(notification, now);
             }
             Method::LogMessage => match wire_id {
                 Some(wire_id) => self.calls.by_wire_id(wire_id),
-                None if self.server.is_modern => self.calls.sole_logging_call(),
+                None if self.server.is_modern() => self.calls.sole_logging_call(),
                 None => self.sole_call(),
             },
             Method::Cancelled => {
-                self.on_question_cancelled(&notification, now);
-                return None;
+                return self.on_question_cancelled(&notification, now);
             }
             Method::Other(_) => self.extension_call(wire_id),
             _ => {
                 self.note_list_change(&notification.method);
-                return Some(UnhandledEvent::Notification(notification));
+                return (self.unhandled).push(UnhandledEvent::Notification(notification));
             }
         };
         let is_progress = notification.method == Method::Progress;
@@ -288,10 +283,14 @@ impl CallsInFlight {
             // line is still of interest.
             if is_progress {
                 let tasks = &self.server.spec.client_tasks;
-                tasks.send_progress(notification, self.server.budget(), now);
-                return None;
+                return tasks.send_progress(notification, self.server.budget(), now);
             }
-            return Some(UnhandledEvent::Notification(notification));
+            let is_line = notification.method == Method::LogMessage;
+            if is_line && !self.server.is_modern() && self.server.spec.keeps_logs() {
+                let line = UnownedLine::new(notification, &self.server.spec);
+                return self.find_owner(UnownedMessage::Line(line));
+            }
+            return (self.unhandled).push(UnhandledEvent::Notification(notification));
         };
         if let Some(task) = call.task.as_mut().filter(|_| is_progress) {
             task.server_reports_progress = true;
@@ -303,7 +302,6 @@ impl CallsInFlight {
         if is_progress {
             self.extend(number, now);
         }
-        None
     }
 
     /// Handles a status notification of the server: it concerns a call's task, or one that a client
@@ -332,7 +330,7 @@ impl CallsInFlight {
         }
     }
 
-    fn on_request(&mut self, wire_id: Option<u64>, request: Request) -> Option<UnhandledEvent> {
+    fn on_request(&mut self, wire_id: Option<u64>, request: Request) {
         // Outer `Option`: whether the server names a call. Inner: whether that call is in flight.
         let named = match wire_id {
             Some(wire_id) => Some(self.calls.by_wire_id(wire_id)),
@@ -340,65 +338,21 @@ impl CallsInFlight {
         };
         let named = named.filter(|_| asks_client(&request.method));
         let Some(number) = named.flatten() else {
-            return Some(UnhandledEvent::Request {
-                request,
-                of_ended_call: named.is_some(),
-            });
+            return self.route_request(request, named.is_some());
         };
         let questions = &mut self.server.questions;
         self.calls.update(number, |call| {
             call.expires = call.deadline.latest;
             questions.ask(call.number, call.task_mode, &mut call.reply, request);
         });
-        None
     }
 
     /// The call whose task a question belongs to, if the transport does not tell (S-TASK-L-08).
     fn of_task(&self, request: &Request) -> Option<u64> {
-        if self.server.is_modern || self.calls.iter().all(|call| call.task.is_none()) {
+        if self.server.is_modern() || self.calls.iter().all(|call| call.task.is_none()) {
             return None;
         }
         self.calls.by_task(&related_id(request)?)
-    }
-
-    /// The session that receives questions which name no call: the only session that ever called;
-    /// before the first call, the one that opened the connection; otherwise the session of all
-    /// calls that the server may be working on. `None` if there can be several.
-    pub(crate) fn session_of_questions(&self) -> Option<SessionId> {
-        match self.users {
-            LinkUsers::Nobody => return self.server.spec.opener,
-            LinkUsers::One(session) => return Some(session),
-            LinkUsers::Several => {}
-        }
-        let session = self.calls.iter().next()?.caller.session?;
-        let now = Instant::now();
-        let mut in_flight = self.calls.iter().map(|call| call.caller.session);
-        let are_same =
-            in_flight.all(|it| it == Some(session)) && self.abandoned.are_of(session, now);
-        // Clients' tasks can also ask questions.
-        (are_same && !self.server.spec.client_tasks.any(now)).then_some(session)
-    }
-
-    /// Asks the client of the calls in flight, on a link that cannot attribute questions but serves
-    /// only one client. Returns the request if no call is in flight.
-    pub(crate) fn ask_any(&mut self, request: Request) -> Option<Request> {
-        let Some(newest) = self.calls.newest().map(|call| call.number) else {
-            return Some(request);
-        };
-        let calls = self.calls.numbers(|_| true);
-        for number in &calls {
-            self.calls
-                .update(*number, |call| call.expires = call.deadline.latest);
-        }
-        let call = self.calls.get_mut(newest)?;
-        let questions = &mut self.server.questions;
-        questions.ask_for_any(calls, &mut call.reply, request);
-        None
-    }
-
-    /// A question that no call waits for.
-    pub(crate) fn question(&self, request: Request) -> Question {
-        self.server.questions.unrelated(request)
     }
 
     /// Resends the calls that waited for the tools to be listed again.
@@ -418,37 +372,10 @@ impl CallsInFlight {
         }
     }
 
-    /// Delivers a message that names no call to the only client that it can concern; returns the
-    /// message if the client's calls are not on this link.
-    pub(crate) fn take_unowned(&mut self, message: UnownedMessage) -> Option<UnownedMessage> {
-        match message {
-            UnownedMessage::Request(request) => self.ask_any(request).map(UnownedMessage::Request),
-            UnownedMessage::Line(line) => self.take_line(line).map(UnownedMessage::Line),
-        }
-    }
-
-    /// Handles a message that no link of the connection has a call for.
-    pub(crate) fn settle_unowned(&self, message: UnownedMessage) {
-        let spec = &self.server.spec;
-        match message {
-            UnownedMessage::Request(request) => {
-                let roots = &spec.settings().roots;
-                self.server.write(gateway_answer(&request, roots));
-            }
-            UnownedMessage::Line(line) => line.settle(spec),
-        }
-    }
-
-    fn take_line(&mut self, line: UnownedLine) -> Option<UnownedLine> {
-        let is_here = self.server.spec.load.has_only(self.calls.len());
-        let number = self.calls.newest_of_sole_client().filter(|_| is_here);
-        match number.and_then(|number| self.calls.get_mut(number)) {
-            Some(call) => {
-                call.reply.notify(line.notification, self.server.budget());
-                None
-            }
-            None => Some(line.passed(&self.recent)),
-        }
+    /// Delivers a message that can concern a call of any sender of the connection.
+    pub(super) fn find_owner(&mut self, message: UnownedMessage) {
+        let elsewhere = self.take_unowned(message).map(UnhandledEvent::Unowned);
+        self.unhandled.extend(elsewhere);
     }
 
     /// The call that an extension's notification belongs to. Across eras, the client would not
@@ -460,7 +387,7 @@ impl CallsInFlight {
         };
         let call = self.calls.get(number?)?;
         let is_modern = call.caller.revision.era() == Era::Modern;
-        (is_modern == self.server.is_modern).then_some(call.number)
+        (is_modern == self.server.is_modern()).then_some(call.number)
     }
 
     /// The newest call of the only client with calls in flight, for a line that only one client can

@@ -5,7 +5,6 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use actix::Recipient;
-use bytes::Bytes;
 
 use crate::bridge::meta::MetaDeclaration;
 use crate::bridge::projection::client_capabilities;
@@ -18,9 +17,9 @@ use crate::downstream::era::modern;
 use crate::downstream::in_flight::pending_questions::PendingQuestions;
 use crate::downstream::in_flight::task_request::{TaskRequest, is_created};
 use crate::downstream::notification_budget::NotificationBudget;
+use crate::downstream::shared_link::SharedLink;
 use crate::id::ServerName;
 use crate::protocol::{DeclaredCapabilities, Era, ErrorKind, Failure, Outcome, Response};
-use crate::transport::{Link, OutgoingFrame};
 
 /// The last declaration, cached because most clients of a connection declare the same.
 #[derive(Default)]
@@ -50,11 +49,7 @@ impl DeclarationCache {
 
 pub(super) struct ServerLink {
     pub(super) spec: Arc<ConnectionSpec>,
-    pub(super) link: Box<dyn Link>,
-    /// Whether the server is sessionless, so that every request describes its client.
-    pub(super) is_modern: bool,
-    /// Whether the server lost the session, so that calls wait for a new handshake.
-    pub(super) awaits_handshake: bool,
+    pub(super) link: Rc<SharedLink>,
     /// Questions to clients that belong to a call.
     pub(super) questions: PendingQuestions,
     pub(super) declared: DeclarationCache,
@@ -64,14 +59,12 @@ impl ServerLink {
     /// `asker` receives the clients' answers to questions.
     pub(super) fn new(
         spec: Arc<ConnectionSpec>,
-        link: Box<dyn Link>,
+        link: Rc<SharedLink>,
         asker: Recipient<ClientAnswer>,
     ) -> Self {
         Self {
             spec,
             link,
-            is_modern: false,
-            awaits_handshake: false,
             questions: PendingQuestions::new(asker),
             declared: DeclarationCache::default(),
         }
@@ -94,22 +87,21 @@ impl ServerLink {
         self.spec.of_all.numbers.next()
     }
 
-    /// Sends a notification or a response. A dead link reports its own end.
-    pub(super) fn write(&self, frame: Bytes) {
-        let _ = self.link.send(OutgoingFrame::new(None, frame));
+    pub(super) fn is_modern(&self) -> bool {
+        self.link.is_modern.get()
     }
 
     /// Whether the server can cancel tasks; servers of 2025-11-25 declare it (S-LIFE-05).
     pub(super) fn takes_cancel(&self) -> bool {
         let part = self.spec.last_part.load();
         let declares = |part: &Arc<ServerPart>| task::supports_cancel(&part.capabilities);
-        self.is_modern || part.as_ref().is_none_or(declares)
+        self.is_modern() || part.as_ref().is_none_or(declares)
     }
 
     /// Cancels a task that the server created for a call that was already cancelled.
     pub(super) fn cancel_late_task(&self, response: &Response) {
         if let Outcome::Result(result) = &response.outcome
-            && !self.is_modern
+            && !self.is_modern()
             && self.takes_cancel()
             && is_created(result)
             && let Some(task) = Task::from_legacy_created(result)

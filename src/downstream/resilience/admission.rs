@@ -119,7 +119,7 @@ impl std::fmt::Debug for Waiter {
     }
 }
 
-/// Calls in flight over one connection of a server, with its worker channels.
+/// Calls in flight over one connection of a server, of all its senders.
 #[derive(Debug)]
 pub(crate) struct ConnectionLoad {
     gate: Arc<AdmissionGate>,
@@ -159,7 +159,14 @@ impl ConnectionLoad {
     /// Whether exactly this number of calls is in flight and none is abandoned, so that a message
     /// of the server concerns one of them.
     pub(crate) fn has_only(&self, calls: usize) -> bool {
-        self.calls_in_flight() == calls && self.abandoned.load(Ordering::Relaxed) == 0
+        self.only() == Some(calls)
+    }
+
+    /// Number of calls in flight; `None` if calls are abandoned, which a message can concern as
+    /// well.
+    pub(crate) fn only(&self) -> Option<usize> {
+        let is_complete = self.abandoned.load(Ordering::Relaxed) == 0;
+        is_complete.then(|| self.calls_in_flight())
     }
 }
 

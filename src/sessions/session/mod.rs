@@ -22,7 +22,9 @@ use tokio::time::Instant;
 use crate::auth::GrantedScopes;
 use crate::calls::{CallTable, ClientReply, ClientRequest, EventLog, HasCalls};
 use crate::catalog::{Changes, Snapshot};
-use crate::downstream::{CallEvent, CallNotification, Caller, ConnectionCommand, Delivery};
+use crate::downstream::{
+    CallEvent, CallMessage, CallNotification, CallSenders, Caller, ConnectionCommand, Delivery,
+};
 use crate::id::{ServerName, SessionId};
 use crate::memory::note_passed;
 use crate::metrics::{Measure, Network, Series};
@@ -213,16 +215,23 @@ impl Session {
         let calls = &self.context.calls;
         let owners = owners.filter(|server| calls.may_notify(server, notification, &self.caller));
         let owners: Vec<_> = owners.collect();
-        let command = ConnectionCommand::Extension(notification.frame.as_bytes().clone());
-        self.notify_own_connections(&command, |server| owners.contains(&server));
+        let notify = |senders: &CallSenders| {
+            let frame = notification.frame.as_bytes().clone();
+            senders.send(self.arbiter, CallMessage::Notify(frame));
+        };
+        self.tell_own_connections(|server| owners.contains(&server), notify);
     }
 
     /// Sends a command to this session's own connections. Shared connections receive commands that
     /// combine all sessions.
-    pub(super) fn notify_own_connections(
+    pub(super) fn command_own_connections(&self, command: &ConnectionCommand) {
+        self.tell_own_connections(|_| true, |senders| senders.command(command.clone()));
+    }
+
+    fn tell_own_connections(
         &self,
-        command: &ConnectionCommand,
         concerns: impl Fn(&ServerName) -> bool,
+        tell: impl Fn(&CallSenders),
     ) {
         for server in self.context.calls.downstreams.all().values() {
             let key = server.connection_key_for(&self.caller);
@@ -230,7 +239,7 @@ impl Session {
                 && server.is_own(&key, self.id)
                 && let Some(up) = server.find(&key).and_then(|child| child.current().ok())
             {
-                up.value.command(command.clone());
+                tell(&up.value);
             }
         }
     }

@@ -150,7 +150,7 @@ impl Session {
         {
             downstreams.set_level(level);
         }
-        self.notify_own_connections(&ConnectionCommand::Level(params.level), |_| true);
+        self.command_own_connections(&ConnectionCommand::Level(params.level));
         Ok(self.done(request))
     }
 

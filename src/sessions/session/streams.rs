@@ -93,7 +93,7 @@ impl Session {
         let _ = open.reply.send(ClientReply::Stream(events));
         let registry = self.context.calls.downstreams.subscription_registry();
         if registry.set_listening(self.id) {
-            self.notify_own_connections(&ConnectionCommand::Listen, |_| true);
+            self.command_own_connections(&ConnectionCommand::Listen);
         }
         self.send_missed();
     }

@@ -39,11 +39,11 @@ pub struct FaultyConnector {
 struct FaultState {
     settings: FaultSettings,
     parts: FaultParts,
-    /// Connections whose session is known, so that their worker channels have the same faults.
+    /// Connections whose session is known, so that their worker links have the same faults.
     connections: Mutex<Vec<(HttpSession, Weak<FaultyConnection>)>>,
 }
 
-/// State of one connection and its worker channels.
+/// State of one connection, with its worker links.
 #[derive(Debug, Default)]
 struct FaultyConnection {
     calls: AtomicU64,

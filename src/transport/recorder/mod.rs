@@ -1,6 +1,6 @@
 //! The flight recorder: keeps the last messages of a connection for its crash report.
 //!
-//! Each link of a connection, including its worker channels, has its own recording, so that threads
+//! Each link of a connection, including its worker links, has its own recording, so that threads
 //! do not wait for each other. Memory is bounded. [`RecorderSettings::body_max`] limits the
 //! report's quotes, and [`LiveSecrets`] masks them.
 

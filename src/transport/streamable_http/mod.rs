@@ -101,7 +101,7 @@ fn link_into(
 
 struct HttpLink {
     link_state: Rc<HttpLinkState>,
-    /// Whether the session ends with this link; a worker channel's session belongs to another link.
+    /// Whether the session ends with this link; a worker link's session belongs to another link.
     is_owner: bool,
 }
 

@@ -16,13 +16,13 @@ mod script;
 mod served;
 mod server;
 mod subscriptions;
-mod worker_channels;
 mod world;
 
 mod actor_panics;
 mod audience_lists;
 mod both_eras;
 mod breakers;
+mod call_senders;
 mod calls;
 mod capabilities;
 mod connection;

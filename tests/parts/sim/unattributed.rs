@@ -83,6 +83,37 @@ fn a_log_line_of_no_call_is_for_the_only_client_with_calls_under_way_or_just_ove
 }
 
 #[test]
+fn a_log_line_right_before_answers_is_for_no_other_client() {
+    run(async {
+        for knows_call_of_requests in [false, true] {
+            let (_world, server, clients) = world(knows_call_of_requests, |_| {}).await;
+            let [(one, of_one), (two, of_two)] = &clients;
+            // One of the calls, or both, are over when the line has passed all senders.
+            for answered in [1, 2] {
+                let calls = [one.call("a__hold").await, two.call("a__hold").await];
+                let held = server.held();
+                let held = &held[held.len() - 2..];
+                server.say(log_line("info"));
+                for call in &held[..answered] {
+                    server.answer(call, json!({"content": []}));
+                }
+                settle().await;
+                for call in &held[answered..] {
+                    server.answer(call, json!({"content": []}));
+                }
+                settle().await;
+                for call in &calls {
+                    call.result();
+                    assert!(call.of(LOG).is_empty());
+                }
+                assert!(of_one.of(LOG).is_empty() && of_two.of(LOG).is_empty());
+                pass(seconds(2)).await;
+            }
+        }
+    });
+}
+
+#[test]
 fn that_a_page_was_visited_reaches_the_client_that_was_sent_there() {
     run(async {
         let method = "notifications/elicitation/complete";

@@ -1,16 +1,18 @@
 //! Children in great number that nobody restarts.
 
+use std::cell::OnceCell;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use mcpvisor::supervision::{ExitReason, Temporary, spawn_temporary};
+use mcpvisor::supervision::{ExitReason, Temporary, spawn_temporary, spawn_temporary_here};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout_at;
 
 use crate::supervision::memory::bytes;
 use crate::supervision::support::{
-    Birth, Census, Fault, Order, Puppet, order, patience, run, run_alone, threads,
+    Birth, Census, Fault, Order, Puppet, order, patience, run, run_alone, threads, until,
 };
 
 const CHILDREN: usize = 10_000;
@@ -168,5 +170,22 @@ fn a_child_that_is_killed_at_birth_never_starts() {
         );
         assert_eq!(census.alive(), 0);
         arbiters.stop(Duration::from_secs(30)).await.unwrap();
+    });
+}
+
+#[test]
+fn a_child_on_its_callers_thread_shares_values_and_reports_its_end() {
+    run(async {
+        let (census, code) = (Census::default(), Rc::new(OnceCell::new()));
+        let reported = Rc::clone(&code);
+        let child = spawn_temporary_here(
+            |_, exit| Puppet::alone(exit, Birth::Healthy, &census),
+            move |reason| reported.set(reason.code()).unwrap(),
+        );
+        assert_eq!(order(&child.addr, Order::Answer).await, Some(0));
+        let breaks = |answer| Order::Break(Fault::Handler, answer);
+        assert!(order(&child.addr, breaks).await.is_none());
+        until(|| code.get() == Some(&"panicked")).await;
+        assert_eq!(census.alive(), 0);
     });
 }

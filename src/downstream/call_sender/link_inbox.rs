@@ -1,16 +1,16 @@
-//! Inbox for the events of a link, read by the actor that owns the link.
+//! Inbox for the events of a link, read by the sender that writes to the link.
 
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use actix::dev::ToEnvelope;
-use actix::{Actor, Addr, Handler, Message};
+use actix::{Addr, Message};
 
+use super::CallSender;
 use crate::transport::{EventSink, LinkEvent};
 
-/// Events that the actor has not read yet. One message announces all events that arrive before the
-/// actor handles it.
-#[derive(Default)]
+/// Events that the sender has not read yet. One message announces all events that arrive before the
+/// sender handles it.
+#[derive(Clone, Default)]
 pub(crate) struct LinkInbox(Rc<RefCell<Vec<LinkEvent>>>);
 
 /// Announces that the inbox has events.
@@ -20,16 +20,12 @@ pub(crate) struct EventsArrived;
 
 impl LinkInbox {
     /// The sink that the link reports to.
-    pub(crate) fn sink<A>(&self, owner: Addr<A>) -> EventSink
-    where
-        A: Actor + Handler<EventsArrived>,
-        A::Context: ToEnvelope<A, EventsArrived>,
-    {
+    pub(crate) fn sink(&self, reader: Addr<CallSender>) -> EventSink {
         let events = Rc::clone(&self.0);
         Rc::new(move |event| {
             let mut events = events.borrow_mut();
             if events.is_empty() {
-                owner.do_send(EventsArrived);
+                reader.do_send(EventsArrived);
             }
             events.push(event);
         })

@@ -1,4 +1,4 @@
-//! Ways into one HTTP session from several threads; the one place here where time is real.
+//! Senders of one HTTP session on several threads; the one place here where time is real.
 
 use std::cell::Cell;
 use std::num::NonZeroUsize;
@@ -23,8 +23,8 @@ use crate::sim::client::{Client, Exchange};
 use crate::sim::server::{Server, text};
 use crate::sim::world::{Plan, World};
 
-/// Gives a connection in memory what Streamable HTTP has: a session, and worker channels into it.
-struct WithWorkerChannels(Arc<dyn Connector>);
+/// Gives a connection in memory what Streamable HTTP has: a session, and senders on other threads.
+struct WithSenders(Arc<dyn Connector>);
 
 struct SessionLink {
     inner: Box<dyn Link>,
@@ -33,7 +33,7 @@ struct SessionLink {
     close_takes: Duration,
 }
 
-impl Connector for WithWorkerChannels {
+impl Connector for WithSenders {
     fn open(
         &self,
         sink: EventSink,
@@ -52,7 +52,7 @@ impl Connector for WithWorkerChannels {
     }
 
     fn transport(&self) -> &'static str {
-        "worker channels"
+        "senders"
     }
 }
 
@@ -117,23 +117,23 @@ async fn until(what: &str, holds: impl Fn() -> bool) {
     }
 }
 
-struct WorkerChannels {
+struct SenderFixture {
     world: Rc<World>,
     arbiters: Arbiters,
     server: Server,
 }
 
-impl WorkerChannels {
+impl SenderFixture {
     async fn start() -> Self {
         let arbiters = Arbiters::start(NonZeroUsize::new(2).unwrap()).unwrap();
         let world = Rc::new(World::on(arbiters.clone(), |_| {}));
         let server = world.start("a", true, |plan: &mut Plan| {
-            plan.wrap = Some(Box::new(|inner| Arc::new(WithWorkerChannels(inner))));
-            // A session of one client has no worker channels.
+            plan.wrap = Some(Box::new(|inner| Arc::new(WithSenders(inner))));
+            // A session of one client has one sender.
             plan.settings.sharing = Sharing::Shared;
         });
         until("listed", || world.catalog.snapshot().tools().count() == 3).await;
-        until("worker channels", || server.links() == 2).await;
+        until("senders", || server.links() == 2).await;
         Self {
             world,
             arbiters,
@@ -167,7 +167,7 @@ fn run_real(test: impl Future<Output = ()>) {
 #[test]
 fn calls_of_each_thread_have_a_way_of_their_own() {
     run_real(async {
-        let fixture = WorkerChannels::start().await;
+        let fixture = SenderFixture::start().await;
         let clients = fixture.clients().await;
         let exchanges = fixture.held(&clients, 0).await;
         let held = fixture.server.held();
@@ -194,9 +194,9 @@ fn calls_of_each_thread_have_a_way_of_their_own() {
 }
 
 #[test]
-fn a_renewal_resends_what_was_refused_on_every_worker_channel() {
+fn a_renewal_resends_what_was_refused_at_every_sender() {
     run_real(async {
-        let fixture = WorkerChannels::start().await;
+        let fixture = SenderFixture::start().await;
         let clients = fixture.clients().await;
         let exchanges = fixture.held(&clients, 0).await;
         fixture.server.forget_session(0);
@@ -216,16 +216,16 @@ fn a_renewal_resends_what_was_refused_on_every_worker_channel() {
 }
 
 #[test]
-fn a_worker_channel_that_panics_restarts_the_connection_and_every_call_is_answered() {
+fn a_sender_that_panics_restarts_the_connection_and_every_call_is_answered() {
     run_real(async {
-        let fixture = WorkerChannels::start().await;
+        let fixture = SenderFixture::start().await;
         let clients = fixture.clients().await;
         let exchanges = fixture.held(&clients, 0).await;
-        let worker_channel = fixture.server.held().iter().map(|call| call.link).max();
-        assert_eq!(worker_channel, Some(1));
-        let of_channel = fixture.server.held().iter().position(|call| call.link == 1);
+        let other_thread = fixture.server.held().iter().map(|call| call.link).max();
+        assert_eq!(other_thread, Some(1));
+        let of_other = fixture.server.held().iter().position(|call| call.link == 1);
         let params = json!({"name": "a__hold", "poison": true});
-        let poisoned = clients[of_channel.unwrap()]
+        let poisoned = clients[of_other.unwrap()]
             .request("tools/call", params)
             .await;
         let all = [&exchanges[0], &exchanges[1], &poisoned];
@@ -233,14 +233,15 @@ fn a_worker_channel_that_panics_restarts_the_connection_and_every_call_is_answer
         for exchange in &exchanges {
             assert_eq!(exchange.failure()["code"], "server_lost");
         }
-        // It died with the worker channel before it was sent: it certainly did not run.
+        // It died with its sender before it was sent: it certainly did not run.
         assert_eq!(poisoned.failure()["code"], "server_unavailable");
         until("up again", || {
             let view = fixture.world.view("a").shared;
             view.generation == 2 && view.phase.to_string() == "up"
         })
         .await;
-        assert_eq!(fixture.world.view("a").in_flight, 0);
+        let view = fixture.world.view("a");
+        assert_eq!((view.in_flight, view.shared.panics), (0, 1));
         for client in &clients {
             let exchange = client.call("a__echo").await;
             until("served again", || exchange.is_over()).await;
@@ -251,9 +252,9 @@ fn a_worker_channel_that_panics_restarts_the_connection_and_every_call_is_answer
 }
 
 #[test]
-fn a_call_that_fails_on_a_worker_channel_makes_the_connection_check_the_server() {
+fn a_call_that_fails_at_a_sender_makes_the_connection_check_the_server() {
     run_real(async {
-        let fixture = WorkerChannels::start().await;
+        let fixture = SenderFixture::start().await;
         let clients = fixture.clients().await;
         let exchanges = fixture.held(&clients, 0).await;
         for call in fixture.server.held() {
@@ -267,9 +268,9 @@ fn a_call_that_fails_on_a_worker_channel_makes_the_connection_check_the_server()
 }
 
 #[test]
-fn a_close_takes_its_time_although_the_worker_channels_are_gone() {
+fn a_close_takes_its_time_although_the_senders_are_gone() {
     run_real(async {
-        let fixture = WorkerChannels::start().await;
+        let fixture = SenderFixture::start().await;
         let clients = fixture.clients().await;
         let exchanges = fixture.held(&clients, 0).await;
         fixture.world.downstreams.stop_all().await;
