@@ -4,7 +4,6 @@ mod add;
 mod auth;
 mod check;
 mod clients;
-mod config_file;
 mod doctor;
 mod key_reader;
 mod keys;

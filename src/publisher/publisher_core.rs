@@ -86,6 +86,10 @@ pub(super) struct PublisherState {
 impl PublisherState {
     pub(super) fn arrange(&mut self, arrangement: Arrangement, now: Instant) {
         let wait = arrangement.first_list_wait.clone();
+        // Before any list arrives, because lists are stored under these identities.
+        if let Some(part_store) = &mut self.part_store {
+            part_store.configure(arrangement.identities.clone());
+        }
         self.parts.arrange(arrangement);
         self.parts.pin_known();
         self.first_listing.begin(wait, self.parts.missing(), now);

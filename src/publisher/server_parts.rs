@@ -1,6 +1,6 @@
 //! The last known lists of all servers, and which viewer sees which.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use tokio::time::Instant;
@@ -21,6 +21,9 @@ use crate::publisher::views::{ArrangedViews, NamedViews};
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Arrangement {
     pub servers: Vec<(ServerName, NameSettings)>,
+    /// [`ServerSettings::identity`](crate::downstream::ServerSettings::identity) of each server, for
+    /// the stored lists.
+    pub identities: BTreeMap<ServerName, String>,
     pub catalog: CatalogSettings,
     pub views: NamedViews,
     pub first_list_wait: FirstListWait,
