@@ -218,9 +218,9 @@ impl PublisherCore {
     }
 
     /// Records that a server's idle shared connection was closed.
-    pub(super) fn resting(&self, server: &ServerName) {
+    pub(super) fn idle(&self, server: &ServerName) {
         let mut state = self.state();
-        state.parts.resting(server);
+        state.parts.idle(server);
         self.publish_freshness(&state);
     }
 

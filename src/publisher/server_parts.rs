@@ -211,8 +211,8 @@ impl ServerParts {
     }
 
     /// Records that the idle shared connection was closed.
-    pub(super) fn resting(&mut self, server: &ServerName) {
-        self.no_longer_live(server, PartSource::Resting);
+    pub(super) fn idle(&mut self, server: &ServerName) {
+        self.no_longer_live(server, PartSource::Idle);
     }
 
     fn no_longer_live(&mut self, server: &ServerName, to: PartSource) {
@@ -320,7 +320,7 @@ impl ServerParts {
             let source = shared.age.source;
             matches!(
                 source,
-                PartSource::Live | PartSource::Away | PartSource::Resting
+                PartSource::Live | PartSource::Away | PartSource::Idle
             )
         };
         let shared = self.shared.iter().filter(|(_, shared)| is_read(shared));
