@@ -8,13 +8,12 @@
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::path::Path;
 use std::sync::{OnceLock, mpsc};
 use std::time::Duration;
 
 use libfuzzer_sys::fuzz_target;
-use mcpvisor::config::{Config, ProcessEnvironment};
-use mcpvisor::gateway::Gateway;
+use mcpvisor::config::{Lookup, ProcessEnvironment};
+use mcpvisor::gateway::{Clients, ConfigFile, ConfigOverrides, Gateway};
 use mcpvisor::telemetry::LogRecords;
 
 /// How long a stream without an end is read.
@@ -54,10 +53,15 @@ fn start() -> SocketAddr {
         actix_rt::System::new().block_on(async move {
             let mut environment = ProcessEnvironment::new();
             environment.listens_on(address);
-            let directory = std::env::temp_dir();
-            let loaded = Config::parse(CONFIG, "fuzz", Path::new(&directory), &environment);
-            let loaded = loaded.expect("a configuration");
-            let _gateway = Gateway::start(loaded, Some(listener), LogRecords::default())
+            let name = format!("mcpvisor-fuzz-{}.toml", std::process::id());
+            let path = std::env::temp_dir().join(name);
+            std::fs::write(&path, CONFIG).expect("a file");
+            let overrides = ConfigOverrides::default();
+            let file = Some(path);
+            let opened = ConfigFile::open(file, Lookup::WorkingDirectory, environment, overrides);
+            let (file, loaded) = opened.expect("a configuration");
+            let clients = Clients::Http(Some(listener));
+            let _gateway = Gateway::start(file, loaded, clients, LogRecords::default())
                 .await
                 .expect("a gateway");
             started.send(()).expect("somebody waits");

@@ -1,11 +1,12 @@
-//! Requests to read and change the servers of the configuration file.
+//! Requests to read and change the configuration file.
 
 use std::collections::BTreeMap;
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::mpsc::{self, error::TrySendError};
+use tokio::sync::oneshot;
 
 use super::ConfigView;
 use crate::protocol::{ErrorKind, Failure};
@@ -13,9 +14,27 @@ use crate::protocol::{ErrorKind, Failure};
 /// Maximum pending requests; further ones are refused.
 const WAITING_MAX: usize = 64;
 
+/// A request about the configuration.
+pub enum ConfigOrder {
+    Servers(EntryOrder),
+    File(FileOrder),
+}
+
+impl From<EntryOrder> for ConfigOrder {
+    fn from(order: EntryOrder) -> Self {
+        Self::Servers(order)
+    }
+}
+
+impl From<FileOrder> for ConfigOrder {
+    fn from(order: FileOrder) -> Self {
+        Self::File(order)
+    }
+}
+
 /// A request about the servers in the configuration file. A server is found by id or name.
 #[derive(Clone, Debug, PartialEq)]
-pub enum ConfigOrder {
+pub enum EntryOrder {
     List,
     /// The whole file for display, without comments and secrets.
     Text,
@@ -76,7 +95,7 @@ pub(super) struct ReplacedFile {
     pub(super) changed: bool,
 }
 
-/// The answer to [`ConfigOrder::Text`].
+/// The answer to [`EntryOrder::Text`].
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(super) struct ConfigText {
     pub(super) text: String,
@@ -103,14 +122,8 @@ impl ConfigAnswer {
 
 /// A queued request to the task that owns the configuration.
 pub enum ConfigRequest {
-    Servers {
+    Order {
         order: ConfigOrder,
-        /// The entity tag that the file must have, if the client sent one.
-        if_match: Option<String>,
-        reply: oneshot::Sender<Result<ConfigAnswer, Failure>>,
-    },
-    File {
-        order: FileOrder,
         /// The entity tag that the file must have, if the client sent one.
         if_match: Option<String>,
         reply: oneshot::Sender<Result<ConfigAnswer, Failure>>,
@@ -134,29 +147,12 @@ impl ConfigOrders {
     /// Returns the failure for the client.
     pub async fn ask(
         &self,
-        order: ConfigOrder,
+        order: impl Into<ConfigOrder>,
         if_match: Option<String>,
     ) -> Result<ConfigAnswer, Failure> {
         let (reply, answer) = oneshot::channel();
-        self.send(ConfigRequest::Servers {
-            order,
-            if_match,
-            reply,
-        })?;
-        answer.await.unwrap_or_else(|_| Err(shutting_down()))
-    }
-
-    /// # Errors
-    ///
-    /// As [`ConfigOrders::ask`].
-    pub async fn ask_of_file(
-        &self,
-        order: FileOrder,
-        if_match: Option<String>,
-    ) -> Result<ConfigAnswer, Failure> {
-        let (reply, answer) = oneshot::channel();
-        self.send(ConfigRequest::File {
-            order,
+        self.send(ConfigRequest::Order {
+            order: order.into(),
             if_match,
             reply,
         })?;
@@ -173,9 +169,12 @@ impl ConfigOrders {
     }
 
     fn send(&self, request: ConfigRequest) -> Result<(), Failure> {
-        self.0.try_send(request).map_err(|_| {
-            let message = "too many changes of the configuration wait; try again later";
-            Failure::new(ErrorKind::Overloaded, message).retry_after_ms(1000)
+        self.0.try_send(request).map_err(|refused| match refused {
+            TrySendError::Closed(_) => shutting_down(),
+            TrySendError::Full(_) => {
+                let message = "too many configuration requests are waiting; retry later";
+                Failure::new(ErrorKind::Overloaded, message).retry_after_ms(1000)
+            }
         })
     }
 }

@@ -30,7 +30,7 @@ pub use alternate_screen::AlternateScreen;
 pub use api_token::ApiToken;
 pub use client::{ClientError, ClientHalves, OperatorClient, ask_status, read_line};
 pub use config_order::{
-    ConfigAnswer, ConfigOrder, ConfigOrders, ConfigRequest, FileContent, FileOrder,
+    ConfigAnswer, ConfigOrder, ConfigOrders, ConfigRequest, EntryOrder, FileContent, FileOrder,
 };
 pub use crashes::{CrashSummary, CrashWriter, Crashes, DatedReport, crash_reports, crashes};
 pub use data_dir::{DataDir, DataDirError};

@@ -177,7 +177,7 @@ impl ConnectionSearch {
                 }
                 // If nothing failed before, this is the first start, and calls wait for it.
                 let is_first = away.why.is_none();
-                let by_need = is_first || !key.is_shared() || self.server.settings().may_rest();
+                let by_need = is_first || !key.is_shared() || self.server.settings().can_idle();
                 let opening =
                     away.phase == ChildPhase::Idle || by_need && away.phase == ChildPhase::Starting;
                 if self.max_wait.is_zero() && !opening {

@@ -4,7 +4,6 @@ mod add;
 mod auth;
 mod check;
 mod clients;
-mod config_file;
 mod config_target;
 mod doctor;
 mod key_reader;

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use mcpvisor::admin::{
-    ConfigOrder, OperatorClient, Screen, crash_text, log_lines, server_details, server_table,
+    ConfigOrder, EntryOrder, OperatorClient, Screen, crash_text, log_lines, server_details, server_table,
 };
 use mcpvisor::cli::{LogsArguments, ServersArguments, ServersVerb};
 use mcpvisor::config::{Config, Lookup, ProcessEnvironment, ServerFile};
@@ -33,7 +33,7 @@ pub(crate) fn run_servers_command(
             return print(&server_details(server, &screen));
         }
         Some(ServersVerb::Rm { name }) => {
-            change_file(path, ConfigOrder::Delete(name.clone()))?;
+            change_file(path, EntryOrder::Delete(name.clone()))?;
             return print(&format!("removed  {}\n", one_line(&name)));
         }
         Some(ServersVerb::Enable { name }) => return set_enabled(path, name, true),
@@ -83,15 +83,15 @@ fn set_enabled(path: Option<&Path>, name: String, is_enabled: bool) -> Result<()
     let verb = if is_enabled { "enabled" } else { "disabled" };
     let text = format!("{verb:<8} {}\n", one_line(&name));
     let enabled = Map::from_iter([("enabled".to_owned(), is_enabled.into())]);
-    change_file(path, ConfigOrder::Update(name, enabled))?;
+    change_file(path, EntryOrder::Update(name, enabled))?;
     print(&text)
 }
 
 /// Changes the configuration file, and makes a running gateway read it.
-fn change_file(path: Option<&Path>, order: ConfigOrder) -> Result<(), CliError> {
+fn change_file(path: Option<&Path>, order: EntryOrder) -> Result<(), CliError> {
     let (target, environment) = (ConfigTarget::find(path)?, ProcessEnvironment::new());
     let file = ServerFile::new(Some(&target.file), &environment, Uuid::new_v4);
-    let changed = file.and_then(|file| file.carry_out(order, None));
+    let changed = file.and_then(|file| file.carry_out(ConfigOrder::Servers(order), None));
     changed.map_err(|failure| failure.message.to_string())?;
     target.reload()
 }

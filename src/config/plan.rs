@@ -31,9 +31,6 @@ pub struct Plan {
     /// Something besides the servers differs that can be applied immediately, or the order of the
     /// servers, which decides between equal names.
     pub gateway_changed: bool,
-    /// The reported state of a server differs although nothing runs differently: disabled instead
-    /// of removed, or a different reason for being unusable.
-    pub states_changed: bool,
 }
 
 impl Plan {
@@ -129,11 +126,9 @@ impl Plan {
             plan.server(before, entry, &shared);
         }
         for entry in &running.servers {
-            if !wanted.servers.iter().any(|new| new.name == entry.name) {
-                plan.states_changed = true;
-                if matches!(entry.state, ServerState::Ready(_)) {
-                    plan.stop.push(entry.name.clone());
-                }
+            let is_kept = wanted.servers.iter().any(|new| new.name == entry.name);
+            if !is_kept && matches!(entry.state, ServerState::Ready(_)) {
+                plan.stop.push(entry.name.clone());
             }
         }
         plan
@@ -146,7 +141,6 @@ impl Plan {
             && self.stop.is_empty()
             && self.needs_restart.is_empty()
             && !self.gateway_changed
-            && !self.states_changed
     }
 
     /// Adds the step for one server; `shared` are the changed keys that affect every server.
@@ -161,17 +155,9 @@ impl Plan {
             },
             (Some(Disabled | Misconfigured(_)) | None, Ready(new)) => {
                 self.start.push(Arc::clone(new));
-                self.states_changed = true;
             }
-            (Some(Ready(_)), Disabled | Misconfigured(_)) => {
-                self.stop.push(after.name.clone());
-                self.states_changed = true;
-            }
-            (Some(Disabled), Disabled) => {}
-            (Some(Misconfigured(old)), Misconfigured(new)) => self.states_changed |= old != new,
-            (Some(Disabled), Misconfigured(_))
-            | (Some(Misconfigured(_)), Disabled)
-            | (None, Disabled | Misconfigured(_)) => self.states_changed = true,
+            (Some(Ready(_)), Disabled | Misconfigured(_)) => self.stop.push(after.name.clone()),
+            (Some(Disabled | Misconfigured(_)) | None, Disabled | Misconfigured(_)) => {}
         }
     }
 }

@@ -119,10 +119,6 @@ fn steps(plan: &Plan) -> String {
             "gateway",
             if plan.gateway_changed { "yes" } else { "" }.to_owned(),
         ),
-        (
-            "states",
-            if plan.states_changed { "yes" } else { "" }.to_owned(),
-        ),
     ];
     let said = parts.iter().filter(|(_, what)| !what.is_empty());
     said.map(|(name, what)| format!("{name}={what}"))
@@ -146,29 +142,21 @@ fn only_what_changed_is_touched() {
     check(BASE, BASE, "");
     check(BASE, &with("# a comment"), "");
     check(BASE, &instead("${SECRET:-one}", "one"), "");
-    check(
-        BASE,
-        &with("[servers.d]\ncommand = \"z\""),
-        "start=d states=yes",
-    );
-    check(
-        &with("[servers.d]\ncommand = \"z\""),
-        BASE,
-        "stop=d states=yes",
-    );
-    check(BASE, &with("enabled = false"), "stop=c states=yes");
-    check(&with("enabled = false"), BASE, "start=c states=yes");
-    check(BASE, &with("args = [\"${NOT_SET}\"]"), "stop=c states=yes");
-    check(&with("args = [\"${NOT_SET}\"]"), BASE, "start=c states=yes");
+    check(BASE, &with("[servers.d]\ncommand = \"z\""), "start=d");
+    check(&with("[servers.d]\ncommand = \"z\""), BASE, "stop=d");
+    check(BASE, &with("enabled = false"), "stop=c");
+    check(&with("enabled = false"), BASE, "start=c");
+    check(BASE, &with("args = [\"${NOT_SET}\"]"), "stop=c");
+    check(&with("args = [\"${NOT_SET}\"]"), BASE, "start=c");
     check(
         &with("args = [\"${NOT_SET}\"]"),
         &with("args = [\"${NEITHER}\"]"),
-        "states=yes",
+        "",
     );
     check(
         &with("args = [\"${NOT_SET}\"]"),
         &with("enabled = false"),
-        "states=yes",
+        "",
     );
 
     check(

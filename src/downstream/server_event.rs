@@ -43,7 +43,7 @@ pub enum ServerEvent {
     /// This connection was lost and is being reopened.
     Away,
     /// This connection is closed until it is needed.
-    Resting,
+    Idle,
     /// This connection, which did not serve all clients, is closed.
     Closed,
     /// The server restarts and may be a different one: lists from its closed connections must be

@@ -157,7 +157,7 @@ impl ServerSettings {
     }
 
     /// Whether the shared connection can be stopped as unused.
-    pub fn may_rest(&self) -> bool {
+    pub fn can_idle(&self) -> bool {
         self.start == StartMode::Lazy || !self.limits.idle_stop.is_zero()
     }
 }

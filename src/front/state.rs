@@ -95,7 +95,8 @@ impl Front {
     }
 
     /// Replaces the settings that can change while the server runs. Verified tokens stay cached
-    /// unless the token settings have changed.
+    /// unless the token settings have changed. If the authentication settings have changed, general
+    /// streams and HTTP+SSE channels end, so that clients authenticate again.
     pub(super) fn configure(&self, settings: FrontSettings) {
         let tokens = self.tokens.load();
         let present = tokens.as_ref().map(|tokens| tokens.settings());
@@ -107,7 +108,13 @@ impl Front {
         if !settings.auth.remember.by_session {
             self.sessions.registry().forget_all_credentials();
         }
-        self.settings.store(Arc::new(settings));
+        let auth = settings.auth.clone();
+        let before = self.settings.swap(Arc::new(settings));
+        if before.auth != auth {
+            // This ends only general streams; clients that are still authorized reopen them.
+            self.sessions.use_credentials(auth);
+            self.channels.close_all();
+        }
     }
 
     /// Returns the token that is cancelled when the gateway stops or hands its socket over.

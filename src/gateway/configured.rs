@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::admin::{ConfigView, ConfiguredServer, ConfiguredState};
 use crate::auth::Policy;
-use crate::config::{Config, ServerEntry, ServerState};
+use crate::config::{Config, Plan, ServerEntry, ServerState};
 use crate::downstream::{ServerSettings, start_kind};
 use crate::publisher::{Arrangement, FirstListWait};
 
@@ -21,12 +21,14 @@ pub(super) fn ready_servers(config: &Config) -> Vec<Arc<ServerSettings>> {
 
 pub(super) fn arrangement(config: &Config) -> Arrangement {
     let servers = ready_servers(config);
+    let identities = servers.iter().map(|it| (it.name.clone(), it.identity()));
     let named = servers.iter().map(|it| (it.name.clone(), it.names.clone()));
     let kinds = servers
         .iter()
         .map(|it| (it.name.clone(), start_kind(&it.transport)));
     Arrangement {
         servers: named.collect(),
+        identities: identities.collect(),
         catalog: config.catalog.clone(),
         views: config.views.clone(),
         first_list_wait: FirstListWait {
@@ -36,6 +38,13 @@ pub(super) fn arrangement(config: &Config) -> Arrangement {
         },
         policies: (!config.policies.allow_all()).then(|| Arc::new(config.policies.clone())),
     }
+}
+
+/// Whether a change concerns the catalog. A server that starts again may have to be listed for the
+/// first time.
+pub(super) fn needs_arrangement(plan: &Plan, before: &Config, after: &Config) -> bool {
+    let has_starts = !(plan.start.is_empty() && plan.restart.is_empty());
+    has_starts || arrangement(before) != arrangement(after)
 }
 
 /// The active policy; `None` allows everything.

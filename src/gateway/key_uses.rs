@@ -10,18 +10,10 @@ use tokio_util::task::AbortOnDropHandle;
 
 use crate::admin::{GatewayState, KeyUses, key_uses, with_files, write_key_uses};
 use crate::auth::AuthSettings;
+use crate::config::Config;
 
 /// Interval between writes, if any time changed.
 const WRITE_EVERY: Duration = Duration::from_secs(60);
-
-/// Restores the times recorded by the previous process.
-pub(super) fn restore(auth: &AuthSettings, uses: &KeyUses) {
-    for key in &auth.keys {
-        if let Some(at) = uses.get(&key.hash.to_string()) {
-            key.last_use.note(*at);
-        }
-    }
-}
 
 /// Transfers the last-used times of keys that stay in the configuration.
 pub(super) fn take_over(auth: &mut AuthSettings, running: &AuthSettings) {
@@ -33,13 +25,19 @@ pub(super) fn take_over(auth: &mut AuthSettings, running: &AuthSettings) {
     }
 }
 
-/// Writes the times periodically until the handle is dropped.
+/// Restores the times that the previous process wrote, and writes them periodically until the
+/// handle is dropped.
 pub(super) fn keep(
-    state: Arc<GatewayState>,
-    data_dir: PathBuf,
-    uses: &KeyUses,
+    state: &Arc<GatewayState>,
+    config: &Config,
+    mut written: KeyUses,
 ) -> AbortOnDropHandle<()> {
-    let mut written = uses.clone();
+    for key in &config.front.auth.keys {
+        if let Some(at) = written.get(&key.hash.to_string()) {
+            key.last_use.note(*at);
+        }
+    }
+    let (state, data_dir) = (state.clone(), config.data_dir.clone());
     AbortOnDropHandle::new(actix_rt::spawn(async move {
         let mut ticks = tokio::time::interval(WRITE_EVERY);
         loop {

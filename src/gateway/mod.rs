@@ -1,7 +1,10 @@
 //! The whole gateway: builds the tree, applies configuration changes, and shuts down in order.
 
+mod applied_config;
 mod build;
-mod config_requests;
+mod config_file;
+mod config_reader;
+mod config_task;
 mod configured;
 mod credentials;
 mod health;
@@ -23,43 +26,44 @@ mod stored_notices;
 mod tls;
 
 use std::io;
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
-use tokio::sync::mpsc;
+use futures_util::future::LocalBoxFuture;
+use tokio::sync::watch;
+use tokio::task::JoinError;
 use tokio_util::task::AbortOnDropHandle;
 use uuid::Uuid;
 
 use crate::admin::{
-    AdminEndpoints, AdminParts, ConfigRequest, ConfigView, CrashWriter, DataDir, GatewayState,
-    KeyUses, LocalServer, MetricsExporter, MetricsServer, Operator, Registration, tree_source,
+    AdminEndpoints, CrashWriter, DataDir, GatewayState, LocalServer, MetricsExporter,
+    MetricsServer, Operator, Registration,
 };
-use crate::catalog::ServerPart;
-use crate::config::{Config, ConfigError, Fingerprint, Loaded, Plan, ServerState};
-use crate::downstream::{ServerChange, ServerSettings};
-use crate::front::{Front, FrontServer, TlsError};
-use crate::id::ViewId;
-use crate::store::{DirectoryLease, DurableStore, OpenError};
+use crate::config::Loaded;
+use crate::downstream::ServerSettings;
+use crate::front::{FrontServer, TlsError};
+use crate::store::{DirectoryLease, OpenError};
 use crate::supervision::Arbiters;
-use crate::telemetry::{Counter, Counters, LogRecords, count_lost_lines, counted, unix_millis};
+use crate::telemetry::{Counters, LogRecords, unix_millis};
 use crate::transport::{ProcessOwner, Spawner};
+use applied_config::AppliedConfig;
 use build::{TreeInputs, build};
-use configured::{arrangement, config_view, configured_servers, policy, ready_servers};
-use health::health_source;
+pub use config_file::{ConfigFile, ConfigOverrides};
+use config_reader::ConfigReader;
+use config_task::{ConfigTask, Hangup};
+use configured::{config_view, ready_servers};
 use history::start_history;
 use operator::operator;
 use place::{listen_for_metrics, register, shown_address};
 use saved_state::SavedState;
 pub use secrets::add_secrets_of;
 pub use server_counts::ServerCounts;
-use sources::SourceTasks;
-use startup::{
-    ClientTransport, log_start, open_listener, start_crashes, start_front, start_metrics,
-    start_metrics_export, start_traces,
-};
+pub use startup::Clients;
+use startup::{open_listener, start_crashes, start_front, start_metrics, start_traces};
 use state_place::{OpenedPlace, open_data_dir};
-use stdio::{adapt_to_stdio, lock_free_data_dir};
+use stdio::lock_free_data_dir;
 pub use stored_notices::stored_notices;
 use tls::CertificateWatch;
 
@@ -85,29 +89,22 @@ pub enum StartError {
 pub struct Gateway {
     state: Arc<GatewayState>,
     operator: Arc<Operator>,
-    server: FrontServer,
-    endpoints: AdminEndpoints,
+    server: Rc<FrontServer>,
     metrics: Option<MetricsServer>,
     metrics_export: Option<MetricsExporter>,
-    arbiters: Arbiters,
     spawner: Spawner,
-    store: Arc<DurableStore>,
     lease: DirectoryLease,
     crashes: CrashWriter,
     /// Whether another process may serve the socket after this one.
     shares_socket: bool,
     _clocks: AbortOnDropHandle<()>,
     _key_uses: AbortOnDropHandle<()>,
-    /// Polls the sources of the configuration.
-    sources: SourceTasks,
-    /// `None` when serving plain HTTP.
-    certificate: Option<CertificateWatch>,
-    config: Config,
-    /// Fingerprint of the active configuration file.
-    fingerprint: Fingerprint,
-    config_requests: mpsc::Receiver<ConfigRequest>,
-    /// Address that clients connect to, or `stdio`.
-    listen: String,
+    /// Owns the configuration.
+    config_task: AbortOnDropHandle<()>,
+    /// `shutdown_grace` of the active configuration.
+    grace: watch::Receiver<Duration>,
+    /// Serves the client on stdin and stdout; never completes for other clients.
+    stdio_client: LocalBoxFuture<'static, ()>,
     _control: LocalServer,
     _registration: Option<Registration>,
 }
@@ -119,51 +116,49 @@ async fn restore_sessions(state: &GatewayState, servers: &[Arc<ServerSettings>])
 }
 
 impl Gateway {
-    /// Starts the gateway. If a service manager opened the socket and keeps it open, connections
-    /// are left to the next process at shutdown. Must be called within an actix system, on the
-    /// thread that ends last.
+    /// Starts the gateway with the configuration that was read from `file`, and applies later
+    /// changes of the file. Must be called within an actix system, on the thread that ends last.
+    ///
+    /// A gateway for one client does not listen, and stores its state separately from a gateway
+    /// that serves HTTP, so any number of such gateways can share one configuration.
     ///
     /// # Errors
     ///
     /// Returns [`StartError`]; nothing is left running.
     pub async fn start(
-        loaded: Loaded,
-        inherited: Option<TcpListener>,
+        mut file: ConfigFile,
+        mut loaded: Loaded,
+        clients: Clients,
         log: LogRecords,
     ) -> Result<Self, StartError> {
-        Self::start_in(None, loaded, ClientTransport::Http(inherited), log).await
-    }
-
-    /// Starts the gateway for one client on stdin and stdout ([`Gateway::serve_stdio`]). It does
-    /// not listen, and stores its state separately from a gateway that serves HTTP, so any number
-    /// of such gateways can share one configuration.
-    ///
-    /// # Errors
-    ///
-    /// As [`Gateway::start`].
-    pub async fn start_for_stdio(mut loaded: Loaded, log: LogRecords) -> Result<Self, StartError> {
-        let (path, locked) = lock_free_data_dir(&loaded.config.data_dir).await?;
-        adapt_to_stdio(&mut loaded.config, path);
-        Self::start_in(locked, loaded, ClientTransport::Stdio, log).await
+        let hangup = Hangup::listen()?;
+        let mut locked = None;
+        if let Clients::Stdio(_) = &clients {
+            let (path, directory) = lock_free_data_dir(&loaded.config.data_dir).await?;
+            file.adapt_to_stdio(&mut loaded.config, path);
+            locked = directory;
+        }
+        Self::start_in(locked, (file, loaded), clients, (hangup, log)).await
     }
 
     async fn start_in(
         locked: Option<DataDir>,
-        loaded: Loaded,
-        clients: ClientTransport,
-        log: LogRecords,
+        (file, loaded): (ConfigFile, Loaded),
+        mut clients: Clients,
+        (hangup, log): (Hangup, LogRecords),
     ) -> Result<Self, StartError> {
+        let reader = ConfigReader::start(file, &loaded);
         let config = loaded.config;
         add_secrets_of(&config, log.secrets());
         let (place, kept) = open_data_dir(&config.data_dir, locked, clients.is_http()).await?;
         let OpenedPlace { lease, store, .. } = &place;
         let certificate = CertificateWatch::start(&config.front.tls)?;
-        let (listener, shares_socket) = open_listener(clients, &config)?;
+        let (listener, shares_socket) = open_listener(&mut clients, &config)?;
         let metrics_listener = config.metrics_listen.map(listen_for_metrics).transpose()?;
         let spawner = Spawner::start(ProcessOwner::new(kept.owner, Uuid::new_v4()))?;
         let endpoints = AdminEndpoints::default();
         let tls = || certificate.as_ref().map(CertificateWatch::tls);
-        let server = start_front(listener, tls(), &config, &endpoints).await?;
+        let server = Rc::new(start_front(listener, tls(), &config, &endpoints).await?);
         let address = shown_address(server.address);
         let arbiters = Arbiters::adopt(server.workers.clone())?;
         let registration = register(&config, loaded.path.as_deref(), &address);
@@ -181,77 +176,45 @@ impl Gateway {
             log,
             tls: tls(),
         };
-        let view = config_view(loaded.path, loaded.warnings);
-        let state = build(&config, inputs, view, &saved)?;
+        let state = build(
+            &config,
+            inputs,
+            config_view(loaded.path, loaded.warnings),
+            &saved,
+        )?;
         restore_sessions(&state, &servers).await;
         let token = server.address.and(Some(Arc::clone(&kept.token)));
         place
             .keep(&config.data_dir, kept.named(token.clone(), &address))
             .await;
-        let (operator, config_requests) = operator(&state, &config, token, &server);
+        let (operator, requests) = operator(&state, &config, token, &server);
         let control = LocalServer::start(&config.data_dir, lease.clone(), operator.clone()).await;
-        let gateway = Self {
+        let key_uses = key_uses::keep(&state, &config, kept.key_uses);
+        let (metrics, metrics_export) = start_metrics(metrics_listener, &config, &operator)?;
+        let parts = (state.clone(), server.clone(), certificate);
+        let mut applied = AppliedConfig::new((config, loaded.fingerprint), parts, reader.report());
+        applied.start(saved.parts, &spawner).await;
+        applied.open_front(&endpoints, &operator);
+        let grace = applied.grace();
+        let task = ConfigTask::new((reader, hangup), requests, applied);
+        Ok(Self {
             _clocks: watch_clocks(&state),
-            metrics: start_metrics(metrics_listener, &operator)?,
-            metrics_export: start_metrics_export(&config, &operator),
             _control: control,
-            _key_uses: key_uses::keep(state.clone(), config.data_dir.clone(), &kept.key_uses),
+            _key_uses: key_uses,
+            _registration: registration,
+            config_task: AbortOnDropHandle::new(actix_rt::spawn(task.run())),
+            grace,
+            stdio_client: clients.serve(&server)?,
             state,
             operator,
             server,
-            endpoints,
-            arbiters,
+            metrics,
+            metrics_export,
             spawner,
-            store: Arc::clone(store),
             lease: lease.clone(),
             crashes,
             shares_socket,
-            sources: SourceTasks::default(),
-            certificate,
-            config,
-            fingerprint: loaded.fingerprint,
-            config_requests,
-            listen: address,
-            _registration: registration,
-        };
-        gateway.begin(saved.parts, &kept.key_uses).await;
-        Ok(gateway)
-    }
-
-    /// Starts the servers, then serves. `known` contains the lists from the previous process.
-    async fn begin(&self, known: Vec<(Arc<ServerPart>, u64)>, uses: &KeyUses) {
-        count_lost_lines(&self.state.counters);
-        log_start(self.server.address, &self.config);
-        let known = known.into_iter().map(|(part, _)| part).collect();
-        self.offer_tree();
-        self.identify();
-        self.arrange();
-        key_uses::restore(&self.config.front.auth, uses);
-        know_keys(&self.config, &self.state);
-        // Orphaned processes may hold resources that the servers need.
-        self.spawner.end_orphans(self.config.orphan_grace).await;
-        // Must happen before the first request, which can then find its server even if it is not
-        // connected yet.
-        self.start_servers(known).await;
-        let front = self.front();
-        let health = health_source(self.state.clone(), front.closing());
-        self.server.open(front);
-        self.endpoints.open(AdminParts {
-            health,
-            operator: self.operator.clone(),
-        });
-    }
-
-    /// Starts polling the sources of the configuration. `changed` is called when a source's servers
-    /// change; the next read of the configuration then includes them.
-    pub fn follow_sources(&mut self, changed: impl Fn() + 'static) {
-        self.sources.notify(Rc::new(changed));
-        self.sources.follow(&self.config.sources, &self.state);
-    }
-
-    /// Address that clients connect to; `None` if the gateway does not listen.
-    pub fn address(&self) -> Option<SocketAddr> {
-        self.server.address
+        })
     }
 
     /// The API token; `None` if the gateway does not listen.
@@ -264,158 +227,26 @@ impl Gateway {
         self.operator.login_link().ok()
     }
 
-    /// Serves the client on stdin and stdout with this view. The future completes when the client
-    /// has left; pending answers are written while the gateway stops (S-STDIO-05).
+    /// Counts the servers per state.
+    pub fn server_counts(&self) -> impl Fn() -> ServerCounts + use<> {
+        let state = self.state.clone();
+        move || {
+            let servers = state.server_statuses();
+            ServerCounts::of(servers.iter().map(|server| server.state.as_str()))
+        }
+    }
+
+    /// Completes when the gateway has to be stopped without a signal: its only client has left, or
+    /// its terminal was closed.
     ///
     /// # Errors
     ///
-    /// Returns the system's error when threads cannot be created.
-    pub fn serve_stdio(&self, view: ViewId) -> io::Result<impl Future<Output = ()> + use<>> {
-        self.server.serve_stdio(view)
-    }
-
-    /// A one-line summary for operators.
-    pub fn summary(&self) -> String {
-        let servers = ready_servers(&self.config).len();
-        let servers = counted(servers as u64, "server", "servers");
-        match self.address() {
-            Some(address) => {
-                let scheme = self.config.front.scheme();
-                format!("serves {scheme}://{address}, {servers}")
-            }
-            None => format!("serves one client, {servers}"),
+    /// Returns an error if the task that owns the configuration panicked.
+    pub async fn ended(&mut self) -> Result<(), JoinError> {
+        tokio::select! {
+            () = &mut self.stdio_client => Ok(()),
+            ended = &mut self.config_task => ended,
         }
-    }
-
-    /// The number of servers per state.
-    pub fn server_counts(&self) -> ServerCounts {
-        let servers = self.state.server_statuses();
-        ServerCounts::of(servers.iter().map(|server| server.state.as_str()))
-    }
-
-    pub fn config(&self) -> &Config {
-        &self.config
-    }
-
-    fn front(&self) -> Front {
-        Front::new(
-            self.config.front.clone(),
-            self.state.sessions.clone(),
-            self.state.counters.clone(),
-            self.state.credentials.subjects().clone(),
-            self.state.log.secrets().clone(),
-        )
-    }
-
-    async fn start_servers(&self, known: Vec<Arc<ServerPart>>) {
-        for server in &self.config.servers {
-            if let ServerState::Misconfigured(reason) = &server.state {
-                log::error!(server = server.name.as_str(), reason; "misconfigured");
-            }
-        }
-        let start = ready_servers(&self.config).into_iter();
-        let change = ServerChange {
-            start: start.map(Arc::unwrap_or_clone).collect(),
-            known,
-            ..ServerChange::default()
-        };
-        self.state.downstreams.applied(change).await;
-    }
-
-    /// Passes the identity of each server to the catalog, which stores lists under it.
-    fn identify(&self) {
-        let servers = ready_servers(&self.config).into_iter();
-        let identities = servers.map(|server| (server.name.clone(), server.identity()));
-        self.state.publisher.identify(identities.collect());
-    }
-
-    /// Passes the servers to the catalog, with their order and names.
-    fn arrange(&self) {
-        self.state.publisher.arrange(arrangement(&self.config));
-    }
-
-    /// Applies a configuration and touches only what changed. A file that failed to load changes
-    /// nothing. The certificate is also reloaded.
-    pub fn reload(&mut self, loaded: Result<Loaded, ConfigError>) {
-        if let Some(certificate) = &self.certificate {
-            certificate.renew();
-        }
-        match loaded {
-            Ok(mut loaded) => {
-                if self.server.address.is_none() {
-                    adapt_to_stdio(&mut loaded.config, self.config.data_dir.clone());
-                }
-                self.apply(loaded);
-            }
-            Err(error) => {
-                self.state.counters.add(Counter::ConfigRefused);
-                log::error!("configuration rejected: {}", error.summary());
-                let mut view = ConfigView::clone(&self.state.config.load());
-                view.refused = Some(error.to_string());
-                self.state.config.store(Arc::new(view));
-            }
-        }
-    }
-
-    fn offer_tree(&self) {
-        let is_offered = self.config.catalog.tree_resource;
-        let source = is_offered.then(|| tree_source(&self.state, self.listen.clone()));
-        self.state.sessions.offer_tree(source);
-    }
-
-    fn apply(&mut self, mut loaded: Loaded) {
-        let plan = Plan::between(&self.config, &loaded.config);
-        self.fingerprint = loaded.fingerprint;
-        let mut view = config_view(loaded.path, loaded.warnings);
-        view.needs_restart.clone_from(&plan.needs_restart);
-        self.state.config.store(Arc::new(view));
-        if plan.is_empty() {
-            log::info!("configuration is unchanged");
-            return;
-        }
-        self.state.counters.add(Counter::ConfigApplied);
-        for key in &plan.needs_restart {
-            log::warn!("`{key}` changed; restart the gateway to apply it");
-        }
-        log::info!("configuration applied: {}", plan.words());
-        let auth_changed = self.config.front.auth != loaded.config.front.auth;
-        key_uses::take_over(&mut loaded.config.front.auth, &self.config.front.auth);
-        let before = arrangement(&self.config);
-        self.config = loaded.config.with_fixed_of(&self.config);
-        add_secrets_of(&self.config, self.state.log.secrets());
-        self.state
-            .servers
-            .store(Arc::new(configured_servers(&self.config)));
-        self.server.configure(self.config.front.clone());
-        if auth_changed {
-            // This ends only general streams; clients that are still authorized reopen them.
-            let auth = self.config.front.auth.clone();
-            self.state.sessions.use_credentials(auth);
-            self.server.close_channels();
-            know_keys(&self.config, &self.state);
-        }
-        self.state.sessions.configure(self.config.session.clone());
-        self.state.sessions.set_policy(policy(&self.config));
-        self.sources.follow(&self.config.sources, &self.state);
-        self.state.history.configure(self.config.history.clone());
-        self.offer_tree();
-        self.identify();
-        // A server that starts again may need to be added to the catalog first.
-        let has_starts = !(plan.start.is_empty() && plan.restart.is_empty());
-        if has_starts || arrangement(&self.config) != before {
-            self.arrange();
-        }
-        self.state.downstreams.apply(ServerChange {
-            start: plan
-                .start
-                .into_iter()
-                .chain(plan.restart)
-                .map(Arc::unwrap_or_clone)
-                .collect(),
-            retune: plan.retune.into_iter().map(Arc::unwrap_or_clone).collect(),
-            stop: plan.stop,
-            known: Vec::new(),
-        });
     }
 }
 
@@ -423,14 +254,4 @@ fn watch_clocks(state: &GatewayState) -> AbortOnDropHandle<()> {
     let downstreams = state.downstreams.clone();
     let clocks = downstreams.watch_clocks(unix_millis, state.counters.clone());
     AbortOnDropHandle::new(actix_rt::spawn(clocks))
-}
-
-/// Updates the keys, and forgets sign-ins of users whose keys were removed.
-fn know_keys(config: &Config, state: &GatewayState) {
-    let auth = config.front.auth.clone();
-    state.keys.store(Arc::new(auth.keys.clone()));
-    state.key_principals.store(Arc::new(auth.principals()));
-    // A later key with the same name belongs to a different user.
-    let is_gone = move |principal: &_| auth.has_lost(principal);
-    state.credentials.forget_users(Arc::new(is_gone));
 }

@@ -52,7 +52,7 @@ pub fn hide_from_servers() {
 
 /// State of the gateway, as reported to the manager.
 #[derive(Clone, Debug)]
-pub enum ServiceState {
+pub(super) enum ServiceState {
     /// Requests are answered. Contains a status line.
     Ready(String),
     /// The configuration is being reloaded; [`ServiceState::Ready`] follows.
@@ -62,7 +62,7 @@ pub enum ServiceState {
 
 /// Notifies the manager, if there is one (`NOTIFY_SOCKET`). A dedicated thread writes to the
 /// socket, because the write blocks while the manager does not read.
-pub fn notify(state: ServiceState) {
+pub(super) fn notify(state: ServiceState) {
     static QUEUE: OnceLock<Option<SyncSender<ServiceState>>> = OnceLock::new();
     let queue = QUEUE.get_or_init(|| {
         std::env::var_os("NOTIFY_SOCKET")?;

@@ -1,35 +1,33 @@
 //! Runs one polling task per source of the configuration.
 
-use std::rc::Rc;
 use std::sync::Arc;
 
+use tokio::sync::mpsc;
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::admin::GatewayState;
+use crate::config::watch::Changed;
 use crate::id::ServerName;
 use crate::sources::{ANSWER_MAX, Source, SourceSettings};
 use crate::supervision::SystemRandom;
 use crate::transport::{Tls, WebClient};
 
 /// The tasks for one configuration's sources.
-#[derive(Default)]
 pub(super) struct SourceTasks {
     tasks: Vec<(SourceSettings, AbortOnDropHandle<()>)>,
-    /// Called when a source's servers change.
-    changed: Option<Rc<dyn Fn()>>,
+    /// Receives a report when a source's servers change, which the next read of the configuration
+    /// then includes.
+    report: mpsc::Sender<Changed>,
 }
 
 impl SourceTasks {
-    /// Sets the callback for changes of a source's servers.
-    pub(super) fn notify(&mut self, changed: Rc<dyn Fn()>) {
-        self.changed = Some(changed);
+    pub(super) fn new(report: mpsc::Sender<Changed>) -> Self {
+        let tasks = Vec::new();
+        Self { tasks, report }
     }
 
     /// Switches to these sources, on the calling arbiter. Unchanged sources keep running.
-    pub(super) fn follow(&mut self, sources: &[SourceSettings], state: &Arc<GatewayState>) {
-        let Some(changed) = &self.changed else {
-            return;
-        };
+    pub(super) fn configure(&mut self, sources: &[SourceSettings], state: &Arc<GatewayState>) {
         self.tasks.retain(|(running, _)| {
             let stays = sources.contains(running);
             if !stays {
@@ -39,7 +37,7 @@ impl SourceTasks {
         });
         for settings in sources {
             if self.tasks.iter().all(|(running, _)| running != settings) {
-                let source = source(settings, state, changed);
+                let source = source(settings, state, self.report.clone());
                 let task = AbortOnDropHandle::new(actix_rt::spawn(source.run()));
                 self.tasks.push((settings.clone(), task));
             }
@@ -47,9 +45,13 @@ impl SourceTasks {
     }
 }
 
-fn source(settings: &SourceSettings, state: &Arc<GatewayState>, changed: &Rc<dyn Fn()>) -> Source {
+fn source(
+    settings: &SourceSettings,
+    state: &Arc<GatewayState>,
+    report: mpsc::Sender<Changed>,
+) -> Source {
     let web = WebClient::new(Tls::system(), vec![settings.url.clone()]);
-    let (state, changed) = (Arc::clone(state), Rc::clone(changed));
+    let state = Arc::clone(state);
     Source {
         settings: settings.clone(),
         web: Arc::new(web.with_answer_max(ANSWER_MAX)),
@@ -61,6 +63,9 @@ fn source(settings: &SourceSettings, state: &Arc<GatewayState>, changed: &Rc<dyn
             let name = ServerName::try_new(&server.name).ok()?;
             state.catalog.snapshot().part(&name).cloned()
         }),
-        changed: Box::new(move || changed()),
+        changed: Box::new(move || {
+            // If the channel is full, a report is already pending.
+            let _ = report.try_send(Changed);
+        }),
     }
 }

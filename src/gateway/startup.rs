@@ -1,42 +1,65 @@
 //! Starts the gateway's listeners and exporters.
 
+use std::future::pending;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
+
+use futures_util::FutureExt as _;
+use futures_util::future::LocalBoxFuture;
 
 use super::StartError;
 use super::place::listen;
 use crate::admin::{AdminEndpoints, CrashWriter, MetricsExporter, MetricsServer, Operator};
 use crate::config::Config;
 use crate::front::{FrontServer, FrontTls};
+use crate::id::ViewId;
 use crate::store::DirectoryLease;
 use crate::telemetry::{Counters, unix_millis};
 use crate::traces::Traces;
 
 /// How clients reach a gateway.
-pub(super) enum ClientTransport {
-    /// HTTP on an inherited socket, or on one that the gateway opens.
+pub enum Clients {
+    /// HTTP on a socket that a service manager opened and keeps open, so that connections are left
+    /// to the next process at shutdown, or on one that the gateway opens.
     Http(Option<TcpListener>),
-    Stdio,
+    /// One client on stdin and stdout, which uses this view.
+    Stdio(ViewId),
 }
 
-impl ClientTransport {
+impl Clients {
     /// Whether clients connect over HTTP.
     pub(super) fn is_http(&self) -> bool {
         matches!(self, Self::Http(_))
+    }
+
+    /// Serves the client on stdin and stdout. The future completes when the client has left;
+    /// pending answers are written while the gateway stops (S-STDIO-05). Without such a client, it
+    /// never completes.
+    ///
+    /// # Errors
+    ///
+    /// Returns the system's error when threads cannot be created.
+    pub(super) fn serve(self, server: &FrontServer) -> io::Result<LocalBoxFuture<'static, ()>> {
+        Ok(match self {
+            Self::Http(_) => pending().boxed_local(),
+            Self::Stdio(view) => server.serve_stdio(view)?.boxed_local(),
+        })
     }
 }
 
 /// The socket for clients, and whether it was inherited, so that another process may serve it after
 /// this one.
 pub(super) fn open_listener(
-    clients: ClientTransport,
+    clients: &mut Clients,
     config: &Config,
 ) -> Result<(Option<TcpListener>, bool), StartError> {
     Ok(match clients {
-        ClientTransport::Http(Some(inherited)) => (Some(inherited), true),
-        ClientTransport::Http(None) => (Some(listen(config.front.listen)?), false),
-        ClientTransport::Stdio => (None, false),
+        Clients::Http(inherited) => match inherited.take() {
+            Some(inherited) => (Some(inherited), true),
+            None => (Some(listen(config.front.listen)?), false),
+        },
+        Clients::Stdio(_) => (None, false),
     })
 }
 
@@ -58,12 +81,20 @@ pub(super) async fn start_front(
     Ok(FrontServer::start((listener, tls), &config.front, routes).await?)
 }
 
+/// Serves metrics, and exports them to a collector if the environment enables it.
 pub(super) fn start_metrics(
     listener: Option<TcpListener>,
+    config: &Config,
     operator: &Arc<Operator>,
-) -> io::Result<Option<MetricsServer>> {
+) -> io::Result<(Option<MetricsServer>, Option<MetricsExporter>)> {
     let start = |listener| MetricsServer::start(listener, operator.clone());
-    listener.map(start).transpose()
+    let server = listener.map(start).transpose()?;
+    let export = config.metrics_export.clone().and_then(|settings| {
+        let started = MetricsExporter::start(settings, operator.clone());
+        let warn = |error: &io::Error| log::warn!(error:%; "metrics export is disabled");
+        started.inspect_err(warn).ok()
+    });
+    Ok((server, export))
 }
 
 /// Starts the thread that writes crash reports.
@@ -90,17 +121,6 @@ pub(super) fn start_traces(config: &Config, counters: &Counters) -> Traces {
         log::warn!(error:%; "tracing is disabled");
         Traces::default()
     })
-}
-
-/// Exports metrics to a collector if the environment enables it.
-pub(super) fn start_metrics_export(
-    config: &Config,
-    operator: &Arc<Operator>,
-) -> Option<MetricsExporter> {
-    let settings = config.metrics_export.clone()?;
-    let started = MetricsExporter::start(settings, operator.clone());
-    let warn = |error: &io::Error| log::warn!(error:%; "metrics export is disabled");
-    started.inspect_err(warn).ok()
 }
 
 pub(super) fn log_start(address: Option<SocketAddr>, config: &Config) {

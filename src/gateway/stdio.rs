@@ -55,8 +55,8 @@ fn free_data_dir(data_dir: &Path) -> Result<(PathBuf, DataDir), DataDirError> {
 
 /// Makes calls wait for their server to start, unless the configuration sets a maximum wait: a
 /// gateway for one client starts together with its client.
-pub(super) fn adapt_to_stdio(config: &mut Config, data_dir: PathBuf) {
-    config.data_dir = data_dir;
+pub(super) fn adapt_to_stdio(config: &mut Config, data_dir: &Path) {
+    config.data_dir = data_dir.to_owned();
     // Many such gateways can share one configuration, but only one could bind the port.
     config.metrics_listen = None;
     config.metrics_export = None;

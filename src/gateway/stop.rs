@@ -5,6 +5,7 @@ use std::time::Duration;
 use tokio::task::spawn_blocking;
 use tokio::time::{Instant, timeout};
 
+use super::service::{self, ServiceState};
 use super::{Gateway, key_uses};
 
 /// Maximum time for the store to finish pending writes.
@@ -17,7 +18,9 @@ impl Gateway {
     /// Shuts down within `shutdown_grace`: new requests are refused, streams end, calls are
     /// drained, and then sessions, connections and threads stop.
     pub async fn stop(self) {
-        let grace = self.config.shutdown_grace;
+        service::notify(ServiceState::Stopping);
+        self.config_task.abort();
+        let grace = *self.grace.borrow();
         let deadline = Instant::now() + grace;
         let within = humantime::format_duration(grace);
         log::info!("shutting down; calls in flight have up to {within}");
@@ -52,20 +55,20 @@ impl Gateway {
             export.stop(COLLECTOR_FLUSH).await;
         }
         if self.lease.number().is_some() {
-            key_uses::write(&self.state, self.config.data_dir.clone()).await;
+            key_uses::write(&self.state, self.operator.data_dir.clone()).await;
         }
         let writer = self.crashes;
         let _ = timeout(STORE_FLUSH, spawn_blocking(move || writer.stop())).await;
         let history = self.state.history.clone();
         let _ = timeout(STORE_FLUSH, spawn_blocking(move || history.stop())).await;
         // Writes the session records of the last steps.
-        self.store.flush().await;
+        self.state.store.flush().await;
         self.state.traces.stop(COLLECTOR_FLUSH).await;
         // Must be last: sessions and connections run on its threads.
         self.server.stop(grace / 10).await;
-        if let Err(error) = self.arbiters.stop(grace / 10).await {
+        if let Err(error) = self.state.arbiters.stop(grace / 10).await {
             log::warn!(error:%; "some threads did not stop");
         }
-        self.store.stop().await;
+        self.state.store.stop().await;
     }
 }

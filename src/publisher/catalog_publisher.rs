@@ -1,6 +1,5 @@
 //! The publisher's handle.
 
-use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 
@@ -59,15 +58,9 @@ impl CatalogPublisher {
         let _ = self.core.sessions.set(sessions);
     }
 
-    /// Sets a fingerprint of each server's configuration, for the stored parts.
-    pub fn identify(&self, identities: BTreeMap<ServerName, String>) {
-        if let Some(part_store) = &mut self.core.state().part_store {
-            part_store.configure(identities);
-        }
-    }
-
-    /// Sets the configured servers.
-    pub fn arrange(&self, arrangement: Arrangement) {
+    /// Sets the configured servers. Must be called before new servers are started, because lists
+    /// of unknown servers are ignored.
+    pub fn configure(&self, arrangement: Arrangement) {
         let mut state = self.core.state();
         state.arrange(arrangement, Instant::now());
         self.core.arrange_views(&state);

@@ -53,8 +53,8 @@ impl Dispatcher {
                 }
                 false
             }
-            ServerEvent::Resting => {
-                self.core.resting(server);
+            ServerEvent::Idle => {
+                self.core.idle(server);
                 false
             }
             ServerEvent::ListsOutdated => {
@@ -100,7 +100,7 @@ impl Dispatcher {
             ServerEvent::Other(notification) => on_other(sessions, server, key, notification),
             ServerEvent::Listed(..)
             | ServerEvent::Away
-            | ServerEvent::Resting
+            | ServerEvent::Idle
             | ServerEvent::Closed
             | ServerEvent::ListsOutdated => {}
         }

@@ -78,7 +78,7 @@ fn droppable_bytes(event: &ServerEvent) -> Option<usize> {
         ServerEvent::Listed(..)
         | ServerEvent::Question(_)
         | ServerEvent::Away
-        | ServerEvent::Resting
+        | ServerEvent::Idle
         | ServerEvent::Closed
         | ServerEvent::ListsOutdated => None,
     }

@@ -26,8 +26,9 @@ pub(super) enum PartSource {
     Live,
     /// Listed by this process before its connection was lost.
     Away,
-    /// Listed by this process before its idle connection was closed.
-    Resting,
+    /// Listed by this process before its idle connection was closed. Clients read the older word.
+    #[serde(rename = "resting")]
+    Idle,
 }
 
 /// Origin and time of a server's part.

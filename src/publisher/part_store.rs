@@ -119,7 +119,7 @@ impl PartStore {
         (self.now)()
     }
 
-    /// Sets the configured servers.
+    /// Sets the identities of the configured servers.
     pub(crate) fn configure(&mut self, identities: BTreeMap<ServerName, String>) {
         // The part of a changed server was stored under its old identity, so it must be stored
         // again.

@@ -86,6 +86,10 @@ pub(super) struct PublisherState {
 impl PublisherState {
     pub(super) fn arrange(&mut self, arrangement: Arrangement, now: Instant) {
         let wait = arrangement.first_list_wait.clone();
+        // Before any list arrives, because lists are stored under these identities.
+        if let Some(part_store) = &mut self.part_store {
+            part_store.configure(arrangement.identities.clone());
+        }
         self.parts.arrange(arrangement);
         self.parts.pin_known();
         self.first_listing.begin(wait, self.parts.missing(), now);
@@ -214,9 +218,9 @@ impl PublisherCore {
     }
 
     /// Records that a server's idle shared connection was closed.
-    pub(super) fn resting(&self, server: &ServerName) {
+    pub(super) fn idle(&self, server: &ServerName) {
         let mut state = self.state();
-        state.parts.resting(server);
+        state.parts.idle(server);
         self.publish_freshness(&state);
     }
 

@@ -1,6 +1,6 @@
 //! The last known lists of all servers, and which viewer sees which.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use tokio::time::Instant;
@@ -21,6 +21,9 @@ use crate::publisher::views::{ArrangedViews, NamedViews};
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Arrangement {
     pub servers: Vec<(ServerName, NameSettings)>,
+    /// [`ServerSettings::identity`](crate::downstream::ServerSettings::identity) of each server, for
+    /// the stored lists.
+    pub identities: BTreeMap<ServerName, String>,
     pub catalog: CatalogSettings,
     pub views: NamedViews,
     pub first_list_wait: FirstListWait,
@@ -208,8 +211,8 @@ impl ServerParts {
     }
 
     /// Records that the idle shared connection was closed.
-    pub(super) fn resting(&mut self, server: &ServerName) {
-        self.no_longer_live(server, PartSource::Resting);
+    pub(super) fn idle(&mut self, server: &ServerName) {
+        self.no_longer_live(server, PartSource::Idle);
     }
 
     fn no_longer_live(&mut self, server: &ServerName, to: PartSource) {
@@ -317,7 +320,7 @@ impl ServerParts {
             let source = shared.age.source;
             matches!(
                 source,
-                PartSource::Live | PartSource::Away | PartSource::Resting
+                PartSource::Live | PartSource::Away | PartSource::Idle
             )
         };
         let shared = self.shared.iter().filter(|(_, shared)| is_read(shared));

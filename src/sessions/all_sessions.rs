@@ -164,19 +164,18 @@ impl Sessions {
         &self.0.calls.numbers
     }
 
-    /// Replaces the limits. Stream limits apply to streams that are opened afterwards.
-    pub fn configure(&self, settings: SessionSettings) {
+    /// Replaces the limits, the policy (`None` allows everything), and the source of the resource
+    /// with the gateway's state (`None` disables it). Stream limits apply to streams that are
+    /// opened afterwards.
+    pub fn configure(
+        &self,
+        settings: SessionSettings,
+        policy: Option<Box<dyn Policy>>,
+        tree: Option<TreeSource>,
+    ) {
         self.0.calls.settings.store(Arc::new(settings));
-    }
-
-    /// Replaces the policy; `None` allows everything.
-    pub fn set_policy(&self, policy: Option<Box<dyn Policy>>) {
         self.0.calls.policy.store(policy.map(Arc::new));
-    }
-
-    /// Enables or disables the resource with the gateway's state.
-    pub fn offer_tree(&self, source: Option<TreeSource>) {
-        self.0.tree.offer(source);
+        self.0.tree.configure(tree);
     }
 
     /// Waits until the server of a single-server view was listed, because the answer to

@@ -18,7 +18,7 @@ pub type TreeSource = Arc<dyn Fn() -> Value + Send + Sync>;
 pub(crate) struct TreeResource(ArcSwapOption<TreeSource>);
 
 impl TreeResource {
-    pub(crate) fn offer(&self, source: Option<TreeSource>) {
+    pub(crate) fn configure(&self, source: Option<TreeSource>) {
         self.0.store(source.map(Arc::new));
     }
 

@@ -123,7 +123,7 @@ pub(crate) enum Control<T> {
     /// Settings, and the factory if the child's spec changed.
     Configure(Settings, Option<Start<T>>),
     /// Stop the child until it is needed, if the closure confirms that it is unused.
-    RestIf(Box<dyn Fn() -> bool + Send>),
+    IdleIf(Box<dyn Fn() -> bool + Send>),
     /// Acknowledged once all earlier commands have been handled.
     Barrier(oneshot::Sender<()>),
 }
@@ -307,8 +307,8 @@ impl<T: ChildValue> ChildRef<T> {
     /// Stops a child that is up until it is woken, if `is_unused` confirms that it can. Callers see
     /// it idle during the check, so a caller that registers itself before [`ChildRef::current`] is
     /// either seen by the check, or sees the child idle and wakes it.
-    pub fn rest_if(&self, is_unused: impl Fn() -> bool + Send + 'static) {
-        self.send(Control::RestIf(Box::new(is_unused)));
+    pub fn idle_if(&self, is_unused: impl Fn() -> bool + Send + 'static) {
+        self.send(Control::IdleIf(Box::new(is_unused)));
     }
 
     /// Takes the child out of service: it is asked to leave, and only [`ChildRef::release`]

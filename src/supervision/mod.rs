@@ -128,12 +128,12 @@
 //! 18. An unused child can be stopped until it is woken, and a caller that registers itself before
 //!     it looks up the child never gets one that is leaving.
 //!     `machine::a_child_at_rest_is_idle_until_woken`,
-//!     `resting::an_unused_child_leaves_and_comes_back_when_it_is_waited_for`
+//!     `idle::an_unused_child_leaves_and_comes_back_when_it_is_waited_for`
 //! 19. A held child stays stopped, despite any wake, until it is released.
 //!     `machine::a_held_child_comes_back_only_when_it_is_released`,
 //!     `properties::a_held_child_is_gone_and_a_released_one_is_not_lost`,
-//!     `resting::a_held_child_is_brought_back_by_its_release_only`,
-//!     `resting::a_caller_that_waits_for_a_child_fails_at_once_when_the_child_is_held`
+//!     `idle::a_held_child_is_brought_back_by_its_release_only`,
+//!     `idle::a_caller_that_waits_for_a_child_fails_at_once_when_the_child_is_held`
 //! 20. No incarnation's death loses a message in an inbox; a message that kills two incarnations is
 //!     dropped. `inbox::a_message_that_ended_an_incarnation_is_tried_once_more_and_then_given_up`
 //!

@@ -200,8 +200,8 @@ impl<T: ChildValue> Supervisor<T> {
             } if broken => ChildStatus::Broken { next_attempt },
             &ChildState::Waiting { next_attempt, .. } => ChildStatus::Backoff { next_attempt },
             ChildState::Ending { then, .. } => match then {
-                AfterExit::Rest if !is_held => ChildStatus::Idle,
-                AfterExit::Rest | AfterExit::Stop => ChildStatus::Stopping,
+                AfterExit::Idle if !is_held => ChildStatus::Idle,
+                AfterExit::Idle | AfterExit::Stop => ChildStatus::Stopping,
                 AfterExit::Relaunch | AfterExit::Fail(_) => ChildStatus::Starting,
             },
             ChildState::Stopped => ChildStatus::Stopped,
@@ -220,7 +220,7 @@ impl<T: ChildValue> Supervisor<T> {
 
     /// Callers see the child idle before the check runs, so the check sees every caller that
     /// arrives in between.
-    fn rest_if(&mut self, is_unused: &dyn Fn() -> bool, ctx: &mut Context<Self>) {
+    fn idle_if(&mut self, is_unused: &dyn Fn() -> bool, ctx: &mut Context<Self>) {
         if !matches!(self.machine.state(), ChildState::Up { .. }) {
             return;
         }
@@ -230,7 +230,7 @@ impl<T: ChildValue> Supervisor<T> {
             std::mem::swap(&mut snapshot.since, &mut since);
         });
         if is_unused() {
-            return self.handle_event(ChildEvent::Rest, ctx);
+            return self.handle_event(ChildEvent::Idle, ctx);
         }
         let status = self.status();
         self.snapshot.send_modify(|snapshot| {
@@ -406,7 +406,7 @@ impl<T: ChildValue> Handler<Control<T>> for Supervisor<T> {
                 }
                 self.handle_event(ChildEvent::Configure { settings, renew }, ctx);
             }
-            Control::RestIf(is_unused) => self.rest_if(&is_unused, ctx),
+            Control::IdleIf(is_unused) => self.idle_if(&is_unused, ctx),
             // Ignore an error: the requester no longer waits.
             Control::Barrier(reached) => drop(reached.send(())),
         }

@@ -25,7 +25,7 @@ async fn rests(gateway: &Gateway, server: &str) -> Value {
     status
 }
 
-async fn rested(gateway: &Gateway) -> u64 {
+async fn idle_stops(gateway: &Gateway) -> u64 {
     let status = gateway.status().await;
     status["counters"]["servers_idle_stopped"].as_u64().unwrap()
 }
@@ -56,7 +56,7 @@ async fn a_lazy_server_runs_from_its_first_call_on() {
     assert_eq!(gateway.server("lazy").await["state"], "up");
     echo(&client, "lazy").await;
     assert_eq!(gateway.server_pid("lazy"), pid);
-    assert_eq!(rested(&gateway).await, 1);
+    assert_eq!(idle_stops(&gateway).await, 1);
     // As any other it comes back when it dies.
     signal(pid, Signal::KILL);
     until("another process", || async {
@@ -74,7 +74,7 @@ async fn an_unused_server_is_stopped_and_the_next_call_starts_it() {
     let mut stream = client.listen().await;
     for round in 1..4 {
         rests(&gateway, "one").await;
-        assert_eq!(rested(&gateway).await, round);
+        assert_eq!(idle_stops(&gateway).await, round);
         let list = client.get("tools/list", json!({})).await;
         assert_eq!(names(&list["tools"]).len(), 11);
         assert_eq!(text_of(&echo(&client, "one").await), "m");
@@ -96,10 +96,10 @@ async fn a_call_under_way_keeps_its_server() {
     let (_, mut events) = client.start("one__slow", steps).await;
     events.method("notifications/progress").await;
     let pid = gateway.server_pid("one");
-    let before = rested(&gateway).await;
+    let before = idle_stops(&gateway).await;
     let answer = events.rest().await.pop().unwrap();
     assert_eq!(text_of(&answer["result"]), "done after 20 steps");
-    assert!(before + 1 >= rested(&gateway).await);
+    assert!(before + 1 >= idle_stops(&gateway).await);
     until("its end afterwards", || async {
         (!alive(pid)).then_some(())
     })

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use super::Inoperable;
 use crate::admin::status::{CertificateView, ConfigView, ServerStatus, Status};
-use crate::auth::ApiKey;
+use crate::auth::{ApiKey, AuthSettings};
 use crate::catalog::ItemKind;
 use crate::credentials::Credentials;
 use crate::downstream::{Downstreams, Server, ServerStatusView};
@@ -26,6 +26,7 @@ use crate::traces::Traces;
 use crate::transport::LargeAnswers;
 
 /// A configured server.
+#[derive(PartialEq, Eq)]
 pub struct ConfiguredServer {
     pub id: String,
     pub name: String,
@@ -76,9 +77,9 @@ pub struct GatewayState {
     pub log: LogRecords,
     /// `None` if the gateway serves plain HTTP.
     pub certificate: Option<CertificateSource>,
+    pub config: ArcSwap<ConfigView>,
     /// Every configured server, in order.
     pub servers: ArcSwap<Vec<ConfiguredServer>>,
-    pub config: ArcSwap<ConfigView>,
     /// The API keys.
     pub keys: ArcSwap<Vec<ApiKey>>,
     /// The principals of the API keys.
@@ -123,6 +124,18 @@ pub fn tree_source(state: &Arc<GatewayState>, listen: String) -> TreeSource {
 }
 
 impl GatewayState {
+    /// Sets the configured servers and API keys, and forgets sign-ins of users whose keys were
+    /// removed. Called on an arbiter.
+    pub fn configure(&self, servers: Vec<ConfiguredServer>, auth: &AuthSettings) {
+        self.servers.store(Arc::new(servers));
+        self.keys.store(Arc::new(auth.keys.clone()));
+        self.key_principals.store(Arc::new(auth.principals()));
+        let auth = auth.clone();
+        // A later key with the same name belongs to a different user.
+        let is_gone = move |principal: &_| auth.has_lost(principal);
+        self.credentials.forget_users(Arc::new(is_gone));
+    }
+
     /// The name of the server with this id or name.
     pub(super) fn configured_name(&self, wanted: &str) -> Result<String, Failure> {
         let servers = self.servers.load();

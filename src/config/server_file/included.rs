@@ -9,7 +9,7 @@ use uuid::Uuid;
 
 use super::json_edit::JsonEdit;
 use super::{conflict, create, entries, find, form, update, view, views};
-use crate::admin::ConfigOrder;
+use crate::admin::EntryOrder;
 use crate::config::environment::Environment;
 use crate::config::json::{JsonServers, is_json};
 use crate::config::{Config, ServerEntry, fetched, place};
@@ -101,32 +101,29 @@ impl IncludedServers {
     pub(super) fn answer(
         &self,
         own: &DocumentMut,
-        order: &ConfigOrder,
+        order: &EntryOrder,
         mint: fn() -> Uuid,
     ) -> Result<Option<IncludedAnswer>, Failure> {
         match order {
-            ConfigOrder::Create(body) => self.check_free(body, None)?,
-            ConfigOrder::Update(wanted, body) => self.check_free(body, Some(wanted))?,
-            ConfigOrder::List
-            | ConfigOrder::Text
-            | ConfigOrder::Get(_)
-            | ConfigOrder::Delete(_) => {}
+            EntryOrder::Create(body) => self.check_free(body, None)?,
+            EntryOrder::Update(wanted, body) => self.check_free(body, Some(wanted))?,
+            EntryOrder::List | EntryOrder::Text | EntryOrder::Get(_) | EntryOrder::Delete(_) => {}
         }
         let wanted = match order {
-            ConfigOrder::List => {
+            EntryOrder::List => {
                 let included = self.parts.iter().flat_map(|part| views(&part.servers));
                 let all: Vec<Value> = views(own).into_iter().chain(included).collect();
                 return Ok(Some(IncludedAnswer::Shown(json!({ "servers": all }))));
             }
-            ConfigOrder::Text => return Ok(None),
-            ConfigOrder::Create(_) if !self.is_json => return Ok(None),
-            ConfigOrder::Create(_) => {
+            EntryOrder::Text => return Ok(None),
+            EntryOrder::Create(_) if !self.is_json => return Ok(None),
+            EntryOrder::Create(_) => {
                 let first = self.parts.first();
                 return first.map(|part| self.change(part, order, mint)).transpose();
             }
-            ConfigOrder::Get(wanted)
-            | ConfigOrder::Update(wanted, _)
-            | ConfigOrder::Delete(wanted) => wanted,
+            EntryOrder::Get(wanted)
+            | EntryOrder::Update(wanted, _)
+            | EntryOrder::Delete(wanted) => wanted,
         };
         if find(own, wanted).is_ok() {
             return Ok(None);
@@ -135,7 +132,7 @@ impl IncludedServers {
         let Some(part) = parts.find(|part| find(&part.servers, wanted).is_ok()) else {
             return Ok(None);
         };
-        if matches!(order, ConfigOrder::Get(_)) {
+        if matches!(order, EntryOrder::Get(_)) {
             let name = find(&part.servers, wanted)?;
             return Ok(Some(IncludedAnswer::Shown(view(&part.servers, &name))));
         }
@@ -145,7 +142,7 @@ impl IncludedServers {
     fn change(
         &self,
         part: &Part,
-        order: &ConfigOrder,
+        order: &EntryOrder,
         mint: fn() -> Uuid,
     ) -> Result<IncludedAnswer, Failure> {
         let (path, text) = match &part.origin {
@@ -160,14 +157,14 @@ impl IncludedServers {
         let edit = JsonEdit::new(text).ok_or_else(|| conflict("its file cannot be changed"))?;
         let mut after = part.servers.clone();
         let (body, id) = match order {
-            ConfigOrder::Create(body) => {
+            EntryOrder::Create(body) => {
                 let name = create(&mut after, body, mint)?;
                 if let Some(table) = table(&after, &name) {
                     edit.insert(&name, table);
                 }
                 shown(&after, &name)
             }
-            ConfigOrder::Update(wanted, body) => {
+            EntryOrder::Update(wanted, body) => {
                 let old = find(&part.servers, wanted)?;
                 let new = update(&mut after, wanted, body)?;
                 if let Some((one, other)) = table(&part.servers, &old).zip(table(&after, &new)) {
@@ -175,12 +172,12 @@ impl IncludedServers {
                 }
                 shown(&after, &new)
             }
-            ConfigOrder::Delete(wanted) => {
+            EntryOrder::Delete(wanted) => {
                 let name = find(&part.servers, wanted)?;
                 edit.remove(&name);
                 (Value::Null, shown(&part.servers, &name).1)
             }
-            ConfigOrder::List | ConfigOrder::Text | ConfigOrder::Get(_) => {
+            EntryOrder::List | EntryOrder::Text | EntryOrder::Get(_) => {
                 (Value::Null, String::new())
             }
         };

@@ -25,7 +25,7 @@ fn an_included_server_is_changed_in_its_file() {
 }
 "#;
     let file = including(json);
-    let listed = file.order(ConfigOrder::List).unwrap();
+    let listed = file.order(EntryOrder::List).unwrap();
     let names: Vec<_> = listed["servers"]
         .as_array()
         .unwrap()
@@ -35,7 +35,7 @@ fn an_included_server_is_changed_in_its_file() {
     assert_eq!(names, ["own", "far", "near"]);
     assert!(!listed.to_string().contains("s3cret"), "{listed}");
 
-    let mut far = file.order(ConfigOrder::Get("far".to_owned())).unwrap();
+    let mut far = file.order(EntryOrder::Get("far".to_owned())).unwrap();
     far["url"] = json!("http://other/");
     far["enabled"] = json!(false);
     let answer = file.order(update("far", far)).unwrap();
@@ -70,7 +70,7 @@ fn an_included_server_is_changed_in_its_file() {
     ] {
         assert!(now.contains(part), "{part}: {now}");
     }
-    file.order(ConfigOrder::Delete("near".to_owned())).unwrap();
+    file.order(EntryOrder::Delete("near".to_owned())).unwrap();
     let left = file.read("mcp.json");
     assert!(
         !left.contains("near") && left.contains("// Mine."),
@@ -97,7 +97,7 @@ fn servers_in_lists_and_with_word_commands_can_be_changed() {
         now["servers"][1],
         json!({"name": "b", "command": ["y", "1", "2"]})
     );
-    file.order(ConfigOrder::Delete("a".to_owned())).unwrap();
+    file.order(EntryOrder::Delete("a".to_owned())).unwrap();
     let now: Value = serde_json::from_str(&file.read("mcp.json")).unwrap();
     assert_eq!(now["servers"].as_array().unwrap().len(), 1);
 }
@@ -108,7 +108,7 @@ fn a_name_used_by_another_file_is_refused() {
     let file = including(json);
     let stdio = json!({"name": "far", "transport": "stdio", "command": "y"});
     let orders = [
-        (ConfigOrder::Create(object(stdio)), "already"),
+        (EntryOrder::Create(object(stdio)), "already"),
         (update("far", json!({"name": "own"})), "already"),
         (update("far", json!({"url": "ftp://h/"})), "http"),
         (update("far", json!({"id": "other"})), "`id`"),
@@ -128,13 +128,13 @@ fn servers_can_be_added_to_a_json_configuration() {
     let file = File::new("{ \"mcpServers\": {} } // of an editor\n");
     let body = json!({"name": "new", "transport": "streamableHttp", "url": "https://h.example/mcp",
                       "headers": {"K": "v"}});
-    let (made, etag) = file.order_with_tag(ConfigOrder::Create(object(body)));
+    let (made, etag) = file.order_with_tag(EntryOrder::Create(object(body)));
     assert_eq!(made["name"], "new");
     let now = file.text();
     assert!(now.ends_with("// of an editor\n"), "{now}");
-    let (listed, same) = file.order_with_tag(ConfigOrder::List);
+    let (listed, same) = file.order_with_tag(EntryOrder::List);
     assert_eq!(listed["servers"][0]["id"], made["id"]);
     assert_eq!(etag, same);
-    file.order(ConfigOrder::Delete("new".to_owned())).unwrap();
-    assert_eq!(file.order(ConfigOrder::List).unwrap()["servers"], json!([]));
+    file.order(EntryOrder::Delete("new".to_owned())).unwrap();
+    assert_eq!(file.order(EntryOrder::List).unwrap()["servers"], json!([]));
 }

@@ -21,11 +21,11 @@ use uuid::Uuid;
 use super::default_file::{NEW_FILE_HEAD, new_file};
 use super::environment::Environment;
 use super::{Config, ConfigError, Fingerprint, json as json_file, place};
-use crate::admin::{ConfigAnswer, ConfigOrder};
+use crate::admin::{ConfigAnswer, ConfigOrder, EntryOrder};
 use crate::id::ServerName;
 use crate::protocol::{ErrorKind, Failure};
 use included::{IncludedAnswer, IncludedServers};
-pub use whole_file::{WholeFileOutcome, shown_difference};
+pub use whole_file::shown_difference;
 
 /// Maximum number of servers and members listed in a message about an invalid configuration.
 const PROBLEMS_SHOWN: usize = 5;
@@ -40,8 +40,10 @@ pub struct ServerFile<'a> {
 /// The outcome of a request.
 pub struct FileOutcome {
     pub answer: ConfigAnswer,
-    /// Id of the server that was changed or removed; `None` if nothing was written.
-    pub changed: Option<String>,
+    /// Whether a file was changed.
+    pub is_changed: bool,
+    /// Id of the only server that was changed or removed.
+    pub server: Option<String>,
 }
 
 impl<'a> ServerFile<'a> {
@@ -78,9 +80,20 @@ impl<'a> ServerFile<'a> {
         order: ConfigOrder,
         if_match: Option<&str>,
     ) -> Result<FileOutcome, Failure> {
+        match order {
+            ConfigOrder::Servers(order) => self.carry_out_server(order, if_match),
+            ConfigOrder::File(order) => self.carry_out_whole(order, if_match),
+        }
+    }
+
+    fn carry_out_server(
+        &self,
+        order: EntryOrder,
+        if_match: Option<&str>,
+    ) -> Result<FileOutcome, Failure> {
         let mut text = self.text(if_match)?;
         // The first server of one's own takes the place of the built-in example.
-        if matches!(order, ConfigOrder::Create(_)) && text == new_file() {
+        if matches!(order, EntryOrder::Create(_)) && text == new_file() {
             NEW_FILE_HEAD.clone_into(&mut text);
         }
         let mut document = match json_file::is_json(&text) {
@@ -119,7 +132,8 @@ impl<'a> ServerFile<'a> {
         }
         Ok(FileOutcome {
             answer: ConfigAnswer { body, etag },
-            changed,
+            is_changed: changed.is_some(),
+            server: changed,
         })
     }
 
@@ -136,31 +150,31 @@ impl<'a> ServerFile<'a> {
     fn apply(
         &self,
         document: &mut DocumentMut,
-        order: ConfigOrder,
+        order: EntryOrder,
     ) -> Result<(Value, Option<String>), Failure> {
         match order {
-            ConfigOrder::List => Ok((json!({ "servers": views(document) }), None)),
-            ConfigOrder::Text => {
+            EntryOrder::List => Ok((json!({ "servers": views(document) }), None)),
+            EntryOrder::Text => {
                 let text = shown_file::shown(&document.to_string());
                 Ok((json!({ "text": text }), None))
             }
-            ConfigOrder::Get(wanted) => {
+            EntryOrder::Get(wanted) => {
                 let name = find(document, &wanted)?;
                 Ok((view(document, &name), None))
             }
-            ConfigOrder::Create(body) => {
+            EntryOrder::Create(body) => {
                 let name = create(document, &body, self.mint)?;
                 let view = view(document, &name);
                 let id = view["id"].as_str().map(str::to_owned);
                 Ok((view, id))
             }
-            ConfigOrder::Update(wanted, body) => {
+            EntryOrder::Update(wanted, body) => {
                 let name = update(document, &wanted, &body)?;
                 let view = view(document, &name);
                 let id = view["id"].as_str().map(str::to_owned);
                 Ok((view, id))
             }
-            ConfigOrder::Delete(wanted) => {
+            EntryOrder::Delete(wanted) => {
                 let name = find(document, &wanted)?;
                 let id = view(document, &name)["id"].as_str().map(str::to_owned);
                 servers(document)?.remove(&name);

@@ -46,19 +46,19 @@ impl File {
         fs::write(self.0.path().join(name), text).unwrap();
     }
 
-    pub(super) fn order_with_tag(&self, order: ConfigOrder) -> (Value, String) {
+    pub(super) fn order_with_tag(&self, order: EntryOrder) -> (Value, String) {
         let answer = self.order_if(order, None).unwrap().answer;
         (answer.body, answer.etag)
     }
 
-    fn order_if(&self, order: ConfigOrder, if_match: Option<&str>) -> Result<FileOutcome, Failure> {
+    fn order_if(&self, order: EntryOrder, if_match: Option<&str>) -> Result<FileOutcome, Failure> {
         let path = self.0.path().join("config.toml");
         let mint = || Uuid::from_u128(7);
         let file = ServerFile::new(Some(&path), &NoVariables, mint).unwrap();
-        file.carry_out(order, if_match)
+        file.carry_out(order.into(), if_match)
     }
 
-    pub(super) fn order(&self, order: ConfigOrder) -> Result<Value, Failure> {
+    pub(super) fn order(&self, order: EntryOrder) -> Result<Value, Failure> {
         Ok(self.order_if(order, None)?.answer.body)
     }
 }
@@ -67,14 +67,14 @@ pub(super) fn object(value: Value) -> Map<String, Value> {
     value.as_object().unwrap().clone()
 }
 
-pub(super) fn update(name: &str, body: Value) -> ConfigOrder {
-    ConfigOrder::Update(name.to_owned(), object(body))
+pub(super) fn update(name: &str, body: Value) -> EntryOrder {
+    EntryOrder::Update(name.to_owned(), object(body))
 }
 
 #[test]
 fn no_secret_is_read() {
     let file = File::new(FILE);
-    let listed = file.order(ConfigOrder::List).unwrap();
+    let listed = file.order(EntryOrder::List).unwrap();
     assert!(!listed.to_string().contains("s3cret"), "{listed}");
     assert!(!listed.to_string().contains("FILES_TOKEN"), "{listed}");
     let files = &listed["servers"][0];
@@ -91,7 +91,7 @@ fn no_secret_is_read() {
 fn writing_back_what_was_read_changes_nothing() {
     let file = File::new(FILE);
     for name in ["files", "docs"] {
-        let read = file.order(ConfigOrder::Get(name.to_owned())).unwrap();
+        let read = file.order(EntryOrder::Get(name.to_owned())).unwrap();
         let written = file.order(update(name, read.clone())).unwrap();
         assert_eq!(read, written);
     }
@@ -113,7 +113,7 @@ fn texts_are_literal() {
     let file = File::new("");
     let odd = "${HOME} $$ $x";
     let body = json!({ "name": "a", "command": "true", "args": ["-x"], "env": { "A": odd } });
-    let made = file.order(ConfigOrder::Create(object(body))).unwrap();
+    let made = file.order(EntryOrder::Create(object(body))).unwrap();
     assert_eq!(made["id"], Uuid::from_u128(7).to_string());
     let text = file.text();
     assert!(text.contains("$${HOME} $$$$ $$x"), "{text}");
@@ -131,18 +131,18 @@ fn a_renamed_server_keeps_its_id() {
         (&renamed["id"], &renamed["name"]),
         (&json!("files"), &json!("disk"))
     );
-    let found = file.order(ConfigOrder::Get("files".to_owned())).unwrap();
+    let found = file.order(EntryOrder::Get("files".to_owned())).unwrap();
     assert_eq!(found, renamed);
     assert!(file.text().contains("# Files, for everybody."));
     assert!(!file.text().contains("[servers.files]"));
-    file.order(ConfigOrder::Delete("files".to_owned())).unwrap();
+    file.order(EntryOrder::Delete("files".to_owned())).unwrap();
     assert!(!file.text().contains("disk") && file.text().contains("docs"));
 }
 
 #[test]
 fn invalid_requests_change_nothing() {
     let file = File::new(FILE);
-    let create = |body| ConfigOrder::Create(object(body));
+    let create = |body| EntryOrder::Create(object(body));
     let table = [
         (create(json!({})), "invalid_config"),
         (create(json!({ "name": "a" })), "invalid_config"),
@@ -198,7 +198,7 @@ fn invalid_requests_change_nothing() {
             "invalid_config",
         ),
         (update("none", json!({})), "server_not_found"),
-        (ConfigOrder::Delete("none".to_owned()), "server_not_found"),
+        (EntryOrder::Delete("none".to_owned()), "server_not_found"),
     ];
     for (order, expected) in table {
         let shown = format!("{order:?}");
@@ -222,7 +222,7 @@ fn an_invalid_oauth_table_changes_nothing() {
         json!({ "tokenUrl": "https://a.example/token" }),
     ] {
         let body = json!({ "name": "a", "url": "http://a", "oauth": oauth });
-        let refused = file.order(ConfigOrder::Create(object(body))).unwrap_err();
+        let refused = file.order(EntryOrder::Create(object(body))).unwrap_err();
         assert_eq!(refused.kind, ErrorKind::InvalidConfig, "{oauth}");
         assert_eq!(file.text(), FILE, "{oauth}");
     }
@@ -231,7 +231,7 @@ fn an_invalid_oauth_table_changes_nothing() {
 #[test]
 fn an_outdated_tag_is_refused() {
     let file = File::new(FILE);
-    let read = file.order_if(ConfigOrder::List, None).unwrap().answer.etag;
+    let read = file.order_if(EntryOrder::List, None).unwrap().answer.etag;
     let off = || update("files", json!({ "enabled": false }));
     let changed = file.order_if(off(), Some(&read)).unwrap().answer.etag;
     assert_ne!(read, changed);
@@ -260,7 +260,7 @@ fn a_new_transport_replaces_the_old_one() {
 fn the_connection_mode_is_stored() {
     let file = File::new(FILE);
     let mode = |file: &File| {
-        file.order(ConfigOrder::Get("docs".to_owned())).unwrap()["connectionMode"].clone()
+        file.order(EntryOrder::Get("docs".to_owned())).unwrap()["connectionMode"].clone()
     };
     assert_eq!(mode(&file), "proxy");
     for wanted in ["direct", "proxy"] {

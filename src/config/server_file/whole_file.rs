@@ -6,33 +6,21 @@ use std::path::{Path, PathBuf};
 use serde_json::json;
 
 use super::shown_file::shown;
-use super::{ServerFile, conflict, io_failure, place, refused, replace, tag};
+use super::{FileOutcome, ServerFile, conflict, io_failure, place, refused, replace, tag};
 use crate::admin::{ConfigAnswer, FileContent, FileOrder};
 use crate::catalog::{around_changes, line_diff};
 use crate::config::{Config, ConfigError, KeptContents, Plan};
 use crate::protocol::{ErrorKind, Failure};
 
-/// The outcome of a request that concerns the whole file.
-pub struct WholeFileOutcome {
-    pub answer: ConfigAnswer,
-    /// Whether the file's content changed.
-    pub is_replaced: bool,
-}
-
 impl ServerFile<'_> {
-    /// Carries out the request if the file's tag matches.
-    ///
-    /// # Errors
-    ///
-    /// Returns the failure to report to the client; the file is then unchanged.
-    pub fn carry_out_whole(
+    pub(super) fn carry_out_whole(
         &self,
         order: FileOrder,
         if_match: Option<&str>,
-    ) -> Result<WholeFileOutcome, Failure> {
+    ) -> Result<FileOutcome, Failure> {
         let present = self.text(if_match)?;
         let mut etag = tag(&present);
-        let mut is_replaced = false;
+        let mut is_changed = false;
         let body = match order {
             FileOrder::Kept => json!({ "kept": self.kept_names()? }),
             FileOrder::Plan(content) => {
@@ -48,18 +36,19 @@ impl ServerFile<'_> {
                 self.checked(&text).map_err(|error| refused(&error))?;
                 if text != present {
                     self.replace_whole(&present, &text)?;
-                    (is_replaced, etag) = (true, tag(&text));
+                    (is_changed, etag) = (true, tag(&text));
                 }
                 if let Some(kept) = kept {
                     // An extra kept content does no harm.
                     let _ = fs::remove_file(kept);
                 }
-                json!({ "changed": is_replaced })
+                json!({ "changed": is_changed })
             }
         };
-        Ok(WholeFileOutcome {
+        Ok(FileOutcome {
             answer: ConfigAnswer { body, etag },
-            is_replaced,
+            is_changed,
+            server: None,
         })
     }
 

@@ -96,7 +96,7 @@ pub struct Downstreams {
 }
 
 impl Downstreams {
-    /// Starts the manager on the calling arbiter; servers are added by [`Downstreams::apply`].
+    /// Starts the manager on the calling arbiter; servers are added by [`Downstreams::configure`].
     ///
     /// # Errors
     ///
@@ -213,7 +213,7 @@ impl Downstreams {
     }
 
     /// Adds, replaces, retunes and removes servers; other servers are not affected.
-    pub fn apply(&self, change: ServerChange) {
+    pub fn configure(&self, change: ServerChange) {
         let ServerChange {
             start,
             known,
@@ -236,17 +236,11 @@ impl Downstreams {
     /// use new connections; calls in flight get `shutdown_timeout` to finish.
     pub async fn leave_sessions(&self, server: ServerName, whose: CredentialContext) {
         self.put(ServerJob::LeaveSessions(server, whose));
-        self.jobs_done().await;
+        self.configured().await;
     }
 
-    /// Like [`Downstreams::apply`], but resolves when callers can find the servers, connected or
-    /// not.
-    pub async fn applied(&self, change: ServerChange) {
-        self.apply(change);
-        self.jobs_done().await;
-    }
-
-    async fn jobs_done(&self) {
+    /// Resolves when callers can find the servers of earlier changes, connected or not.
+    pub async fn configured(&self) {
         let done = Arc::new(Notify::new());
         self.put(ServerJob::Notify(done.clone()));
         tokio::select! {

@@ -209,8 +209,8 @@ impl OwnConnections {
         };
         let mut table = self.by_key.write();
         let idle = table.extract_if(|key, own| {
-            let may_rest = own.spec.own_session.is_open() && own.child.current().is_ok();
-            if !may_rest || !is_idle(own, IDLE_AFTER) {
+            let can_idle = own.spec.own_session.is_open() && own.child.current().is_ok();
+            if !can_idle || !is_idle(own, IDLE_AFTER) {
                 return false;
             }
             if own.is_in_use() || is_awaited(key) {

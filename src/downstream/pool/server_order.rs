@@ -296,16 +296,16 @@ impl ConnectionManager {
         let used = server.clone();
         let subscription_registry = self.parts.subscription_registry.clone();
         let (counters, listener) = (self.parts.counters.clone(), self.parts.listener.clone());
-        server.shared.rest_if(move || {
+        server.shared.idle_if(move || {
             if used.has_calls() || used.is_watched(&subscription_registry) {
                 return false;
             }
-            used.usage.rested();
+            used.usage.stopped_idle();
             counters.add(Counter::ServersIdleStopped);
             listener(RoutedServerEvent {
                 server: used.name().clone(),
                 key: ConnectionKey::shared(),
-                event: ServerEvent::Resting,
+                event: ServerEvent::Idle,
             });
             log_remark(&used, "idle; will start on demand");
             true

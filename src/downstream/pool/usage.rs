@@ -33,7 +33,7 @@ impl Usage {
         }
     }
 
-    /// Counts a use. Ordered with [`crate::supervision::ChildRef::rest_if`]: a use that `rest_if`
+    /// Counts a use. Ordered with [`crate::supervision::ChildRef::idle_if`]: a use that `idle_if`
     /// does not see finds the connection stopped.
     pub(crate) fn enter(self: &Arc<Self>) -> UseGuard {
         self.calls.fetch_add(1, Ordering::SeqCst);
@@ -48,7 +48,7 @@ impl Usage {
     }
 
     /// Records that the server was stopped as idle; it is started again only for use.
-    pub(crate) fn rested(&self) {
+    pub(crate) fn stopped_idle(&self) {
         self.for_lists.store(false, Ordering::SeqCst);
     }
 

@@ -161,13 +161,6 @@ impl FrontServer {
         }
     }
 
-    /// Closes all HTTP+SSE channels. Clients can reconnect with a new stream.
-    pub fn close_channels(&self) {
-        if let Some(front) = self.gate.front.get() {
-            front.channels.close_all();
-        }
-    }
-
     /// Leaves new connections to the next process, which shares the socket. This process accepts no
     /// further connections, and open ones close after their next response. Completes when every
     /// open connection has sent a request, or after a timeout.

@@ -30,7 +30,7 @@ pub(crate) enum ChildEvent {
     /// well, and an old incarnation must be replaced.
     Configure { settings: Settings, renew: bool },
     /// Stop a child that is up but unused, until it is woken.
-    Rest,
+    Idle,
     /// Take the child out of service: it leaves, and waking does not restart it.
     Hold,
     /// Return the child to service after a hold.
@@ -45,7 +45,7 @@ impl ChildEvent {
         match self {
             Self::Reconnect(reason) => Some(reason),
             Self::Configure { .. } => Some("configuration"),
-            Self::Rest => Some("unused"),
+            Self::Idle => Some("unused"),
             Self::Hold => Some("operator"),
             Self::Wake
             | Self::Ready
@@ -87,7 +87,7 @@ pub(crate) enum ChildState {
 pub(crate) enum AfterExit {
     Relaunch,
     /// Stay stopped until woken.
-    Rest,
+    Idle,
     Stop,
     /// Count the exit as a failure.
     Fail(ExitReason),
@@ -189,7 +189,7 @@ impl RestartMachine {
             ChildEvent::Exit => self.exit(now, chance),
             ChildEvent::Tick => self.tick(now, chance),
             ChildEvent::Configure { settings, renew } => self.configure(settings, renew, now),
-            ChildEvent::Rest => self.rest(now),
+            ChildEvent::Idle => self.idle(now),
             ChildEvent::Hold => self.hold(now),
             ChildEvent::Release => self.release(now),
             ChildEvent::Stop => self.stop(now),
@@ -201,7 +201,7 @@ impl RestartMachine {
             _ if self.held => Decision::NOTHING,
             ChildState::Idle | ChildState::Waiting { .. } => self.launch(now),
             ChildState::Ending {
-                then: then @ AfterExit::Rest,
+                then: then @ AfterExit::Idle,
                 ..
             } => {
                 *then = AfterExit::Relaunch;
@@ -221,9 +221,9 @@ impl RestartMachine {
         self.wake(now)
     }
 
-    fn rest(&mut self, now: Instant) -> Decision {
+    fn idle(&mut self, now: Instant) -> Decision {
         if let ChildState::Up { .. } = self.state {
-            return self.end(Action::Ask, AfterExit::Rest, now);
+            return self.end(Action::Ask, AfterExit::Idle, now);
         }
         Decision::NOTHING
     }
@@ -233,16 +233,16 @@ impl RestartMachine {
             ChildState::Stopped => return Decision::NOTHING,
             ChildState::Starting { .. } | ChildState::Up { .. } => {
                 self.held = true;
-                return self.end(Action::Ask, AfterExit::Rest, now);
+                return self.end(Action::Ask, AfterExit::Idle, now);
             }
             ChildState::Waiting { .. } => self.state = ChildState::Idle,
             ChildState::Ending {
                 then: then @ (AfterExit::Relaunch | AfterExit::Fail(_)),
                 ..
-            } => *then = AfterExit::Rest,
+            } => *then = AfterExit::Idle,
             ChildState::Idle
             | ChildState::Ending {
-                then: AfterExit::Rest | AfterExit::Stop,
+                then: AfterExit::Idle | AfterExit::Stop,
                 ..
             } => {}
         }
@@ -336,7 +336,7 @@ impl RestartMachine {
                 Decision::NOTHING
             }
             ChildState::Ending {
-                then: AfterExit::Relaunch | AfterExit::Rest | AfterExit::Stop,
+                then: AfterExit::Relaunch | AfterExit::Idle | AfterExit::Stop,
                 ..
             }
             | ChildState::Idle
@@ -385,7 +385,7 @@ impl RestartMachine {
     fn after_exit(&mut self, then: AfterExit, now: Instant, chance: f64) -> Decision {
         match then {
             AfterExit::Relaunch => self.launch(now),
-            AfterExit::Rest => {
+            AfterExit::Idle => {
                 self.state = ChildState::Idle;
                 Decision::NOTHING
             }

@@ -8,7 +8,7 @@ use super::tests::{configure, settings};
 use super::*;
 
 use Action::Launch;
-use ChildEvent::{Hold, Ready, Reconnect, Release, Rest, Stop, Tick, Wake};
+use ChildEvent::{Hold, Idle, Ready, Reconnect, Release, Stop, Tick, Wake};
 
 fn any_event() -> impl Strategy<Value = u8> {
     0_u8..12
@@ -16,7 +16,7 @@ fn any_event() -> impl Strategy<Value = u8> {
 
 fn event(number: u8) -> ChildEvent {
     match number {
-        12 | 13 => Rest,
+        12 | 13 => Idle,
         14 | 15 => Hold,
         16 | 17 => Release,
         0 => Wake,

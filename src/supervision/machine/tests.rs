@@ -60,7 +60,7 @@ fn check(script: Vec<(u64, ChildEvent, Action, &str)>) -> RestartMachine {
 }
 
 use Action::{Ask, Finish, Kill, Launch, Nothing};
-use ChildEvent::{Hold, Ready, Reconnect, Release, Rest, Stop, Tick, Wake};
+use ChildEvent::{Hold, Idle, Ready, Reconnect, Release, Stop, Tick, Wake};
 
 #[test]
 fn failures_back_off_then_break_then_are_tried_periodically() {
@@ -260,21 +260,21 @@ fn stop_is_final_and_bounded_from_every_state() {
 #[test]
 fn a_child_at_rest_is_idle_until_woken() {
     check(vec![
-        (0, Rest, Nothing, "idle"),
+        (0, Idle, Nothing, "idle"),
         (0, Wake, Launch, "starting 10"),
-        (1, Rest, Nothing, "starting 10"),
+        (1, Idle, Nothing, "starting 10"),
         (1, Ready, Nothing, "up"),
-        (2, Rest, Ask, "asked 7"),
+        (2, Idle, Ask, "asked 7"),
         (3, ChildEvent::Exit, Nothing, "idle"),
         (4, Wake, Launch, "starting 14"),
         (5, Ready, Nothing, "up"),
         // Woken while it leaves: a fresh incarnation follows.
-        (6, Rest, Ask, "asked 11"),
+        (6, Idle, Ask, "asked 11"),
         (7, Wake, Nothing, "asked 11"),
         (8, ChildEvent::Exit, Launch, "starting 18"),
         (9, Ready, Nothing, "up"),
         // A child that ignores the request is killed, and that is not a failure.
-        (10, Rest, Ask, "asked 15"),
+        (10, Idle, Ask, "asked 15"),
         (15, Tick, Kill, "killed 20"),
         (16, ChildEvent::Exit, Nothing, "idle"),
         (17, Reconnect("operator"), Launch, "starting 27"),
@@ -289,7 +289,7 @@ fn a_held_child_comes_back_only_when_it_is_released() {
             Reconnect("operator"),
             configure(false),
             configure(true),
-            Rest,
+            Idle,
             Hold,
         ]
         .map(|event| (second, event, Nothing, state))

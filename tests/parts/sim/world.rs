@@ -26,7 +26,7 @@ use mcpvisor::metrics::Metrics;
 use mcpvisor::publisher::{
     Arrangement, CatalogPublisher, CatalogView, FirstListWait, NamedViews, RestoredCatalog,
 };
-use mcpvisor::sessions::{Sessions, SessionsSpec};
+use mcpvisor::sessions::{Sessions, SessionsSpec, TreeSource};
 use mcpvisor::store::{MemoryStore, Store};
 use mcpvisor::supervision::{Arbiters, Random, SeededRandom, Settings, Tuning};
 use mcpvisor::telemetry::Counters;
@@ -84,6 +84,7 @@ type Wrap = Box<dyn FnOnce(Arc<dyn Connector>) -> Arc<dyn Connector>>;
 pub(crate) struct World {
     pub(crate) downstreams: Downstreams,
     pub(crate) sessions: Sessions,
+    settings: SessionSettings,
     pub(crate) publisher: CatalogPublisher,
     pub(crate) catalog: CatalogView,
     pub(crate) counters: Counters,
@@ -242,7 +243,7 @@ impl World {
         })
         .unwrap();
         let sessions = Sessions::start(SessionsSpec {
-            settings,
+            settings: settings.clone(),
             arbiters,
             downstreams: downstreams.clone(),
             catalog: catalog.clone(),
@@ -262,6 +263,7 @@ impl World {
         Self {
             downstreams,
             sessions,
+            settings,
             publisher,
             catalog,
             counters,
@@ -282,11 +284,17 @@ impl World {
     /// The session of a client panics over a request: what it reads cannot be made.
     pub(crate) async fn session_panics(&self, client: &Client) -> Exchange {
         let source = || std::panic::resume_unwind(Box::new("panic on demand"));
-        self.sessions.offer_tree(Some(Arc::new(source)));
+        self.configure_sessions(Some(Arc::new(source)));
         let params = json!({"uri": "mcpvisor://tree"});
         let exchange = client.request("resources/read", params).await;
-        self.sessions.offer_tree(None);
+        self.configure_sessions(None);
         exchange
+    }
+
+    fn configure_sessions(&self, tree: Option<TreeSource>) {
+        let policy: Box<dyn Policy> = Box::new(PanicsOnDemand);
+        self.sessions
+            .configure(self.settings.clone(), Some(policy), tree);
     }
 
     /// A server whose transport cannot tell whose call a question belongs to.
@@ -333,7 +341,7 @@ impl World {
         order.push(known);
         drop(order);
         self.arrange(|_| {});
-        self.downstreams.apply(ServerChange {
+        self.downstreams.configure(ServerChange {
             start: vec![settings],
             ..ServerChange::default()
         });
@@ -344,8 +352,9 @@ impl World {
     pub(crate) fn arrange(&self, change: impl FnOnce(&mut Vec<(ServerName, NameSettings)>)) {
         change(&mut self.order.borrow_mut());
         let (usual, max) = self.first_list_wait;
-        self.publisher.arrange(Arrangement {
+        self.publisher.configure(Arrangement {
             policies: None,
+            identities: BTreeMap::new(),
             servers: self.order.borrow().clone(),
             catalog: CatalogSettings::default(),
             views: NamedViews::new(),
@@ -363,7 +372,7 @@ impl World {
         let server = self.downstreams.get(&name).unwrap();
         let mut settings = ServerSettings::clone(&server.settings());
         change(&mut settings);
-        self.downstreams.apply(ServerChange {
+        self.downstreams.configure(ServerChange {
             retune: vec![settings],
             ..ServerChange::default()
         });
@@ -372,7 +381,7 @@ impl World {
 
     pub(crate) fn stop_server(&self, name: &str) {
         self.arrange(|order| order.retain(|(other, _)| other.as_str() != name));
-        self.downstreams.apply(ServerChange {
+        self.downstreams.configure(ServerChange {
             stop: vec![ServerName::try_new(name).unwrap()],
             ..ServerChange::default()
         });

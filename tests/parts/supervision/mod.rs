@@ -7,8 +7,8 @@
 )]
 
 mod deaths;
+mod idle;
 mod memory;
-mod resting;
 mod stopping;
 mod storm;
 mod support;
@@ -33,7 +33,7 @@ fn every_guarantee_names_tests_that_exist() {
             include_str!("../../../src/supervision/machine/properties.rs"),
         ),
         ("deaths", include_str!("deaths.rs")),
-        ("resting", include_str!("resting.rs")),
+        ("idle", include_str!("idle.rs")),
         ("stopping", include_str!("stopping.rs")),
         ("storm", include_str!("storm.rs")),
         ("temporary", include_str!("temporary.rs")),

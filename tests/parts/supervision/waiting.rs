@@ -84,7 +84,7 @@ fn an_idle_child_is_woken_by_who_waits_for_it() {
                 .await
                 .unwrap();
             assert_eq!(up.generation, generation);
-            child.rest_if(|| true);
+            child.idle_if(|| true);
         }
     });
 }

@@ -4,7 +4,7 @@ use actix_web::http::StatusCode;
 use maud::{Markup, html};
 
 use crate::admin::config_order::{
-    ConfigOrder, ConfigText, FileContent, FileOrder, KeptFiles, PlannedChanges, PlannedFile,
+    ConfigText, EntryOrder, FileContent, FileOrder, KeptFiles, PlannedChanges, PlannedFile,
     ReplacedFile,
 };
 use crate::admin::status::ConfigView;
@@ -33,7 +33,7 @@ pub(super) async fn plan(view: &View<'_>, form: &Fields) -> Result<FormOutcome, 
     let content = content_of(form)?;
     let order = FileOrder::Plan(content.clone());
     let orders = &view.operator.config_orders;
-    let answer = match (orders.ask_of_file(order, None).await, &content) {
+    let answer = match (orders.ask(order, None).await, &content) {
         (Err(refused), FileContent::Text(text)) if refused.kind == ErrorKind::InvalidConfig => {
             return Ok(refused_again(view, text, &refused).await);
         }
@@ -69,7 +69,7 @@ pub(super) async fn apply(view: &View<'_>, form: &Fields) -> Result<FormOutcome,
     let etag = field(form, "etag").map(str::to_owned);
     let order = FileOrder::Replace(content_of(form)?);
     let orders = &view.operator.config_orders;
-    let answer = orders.ask_of_file(order, etag).await.map_err(|failure| {
+    let answer = orders.ask(order, etag).await.map_err(|failure| {
         let message = "the file was changed after it was compared: look at the plan again";
         match failure.kind {
             ErrorKind::PreconditionFailed => Failure::new(failure.kind, message),
@@ -149,7 +149,7 @@ fn tone(verb: &str) -> &'static str {
 /// A form for a new configuration, and the earlier versions.
 async fn replacements(view: &View<'_>, content: &str, refused: Option<&Failure>) -> Markup {
     let orders = &view.operator.config_orders;
-    let kept = match orders.ask_of_file(FileOrder::Kept, None).await {
+    let kept = match orders.ask(FileOrder::Kept, None).await {
         Ok(answer) => answer.read::<KeptFiles>().unwrap_or_default().kept,
         // No file exists to replace; the section with the content explains why.
         Err(_) => return html! {},
@@ -225,7 +225,7 @@ fn state(config: &ConfigView) -> Markup {
 /// The file with possible secrets masked.
 async fn content(view: &View<'_>) -> Markup {
     let orders = &view.operator.config_orders;
-    match orders.ask(ConfigOrder::Text, None).await {
+    match orders.ask(EntryOrder::Text, None).await {
         Err(why) => html! { p .hint.after { (text::sentence(&why.message)) } },
         Ok(answer) => html! {
             h2 { "Content" }

@@ -6,7 +6,7 @@ use maud::{Markup, html};
 use super::confirm::{Confirmation, confirm, is_sure};
 use super::server_life::{crashes, time_line};
 use super::server_limits::limits;
-use crate::admin::config_order::ConfigOrder;
+use crate::admin::config_order::EntryOrder;
 use crate::admin::operator::{Inoperable, LoginOrigin};
 use crate::admin::render::{breaker_text, reason};
 use crate::admin::status::{ServerStatus, Status};
@@ -190,7 +190,7 @@ fn log(server: &ServerStatus, view: &View<'_>) -> Markup {
 
 async fn configured(view: &View<'_>, name: &str) -> Markup {
     let orders = &view.operator.config_orders;
-    let entry = orders.ask(ConfigOrder::Get(name.to_owned()), None).await;
+    let entry = orders.ask(EntryOrder::Get(name.to_owned()), None).await;
     let Ok(entry) = entry else {
         return Markup::default();
     };
@@ -271,7 +271,7 @@ async fn remove(view: &View<'_>, name: &str, form: &Fields) -> Result<FormOutcom
     }
     let orders = &view.operator.config_orders;
     orders
-        .ask(ConfigOrder::Delete(name.to_owned()), None)
+        .ask(EntryOrder::Delete(name.to_owned()), None)
         .await?;
     Ok(FormOutcome::Done {
         to: "/ui/servers".to_owned(),

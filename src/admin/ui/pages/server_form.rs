@@ -5,7 +5,7 @@ use maud::{Markup, html};
 use serde_json::{Map, Value, json};
 
 use super::shown_server::{ShownServer, values};
-use crate::admin::config_order::ConfigOrder;
+use crate::admin::config_order::EntryOrder;
 use crate::admin::ui::fields::{Fields, field};
 use crate::admin::ui::page::{FormOutcome, Page, Section, View};
 use crate::admin::ui::{parts, text};
@@ -57,7 +57,7 @@ pub(super) fn new_page(view: &View<'_>) -> Page {
 /// Returns an error when the file contains no such server.
 pub(super) async fn edit_page(view: &View<'_>, name: &str) -> Result<Page, Failure> {
     let orders = &view.operator.config_orders;
-    let entry = orders.ask(ConfigOrder::Get(name.to_owned()), None).await?;
+    let entry = orders.ask(EntryOrder::Get(name.to_owned()), None).await?;
     let mut values = values(&entry.read()?);
     values.push(("etag".to_owned(), entry.etag));
     Ok(page(
@@ -164,7 +164,7 @@ pub(super) async fn create(view: &View<'_>, fields: &Fields) -> Result<FormOutco
         Err(problem) => Err(problem),
         Ok(body) => {
             let orders = &view.operator.config_orders;
-            let created = orders.ask(ConfigOrder::Create(body), None).await;
+            let created = orders.ask(EntryOrder::Create(body), None).await;
             created.map_err(problem)
         }
     };
@@ -193,7 +193,7 @@ pub(super) async fn update(
         Ok(body) => {
             let orders = &view.operator.config_orders;
             let etag = field(fields, "etag").map(str::to_owned);
-            let order = ConfigOrder::Update(name.to_owned(), body);
+            let order = EntryOrder::Update(name.to_owned(), body);
             orders.ask(order, etag).await.map_err(problem)
         }
     };

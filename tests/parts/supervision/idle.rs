@@ -19,11 +19,11 @@ fn an_unused_child_leaves_and_comes_back_when_it_is_waited_for() {
             // One that is used stays, with its uptime.
             let before = child.view().phase_ms;
             sleep(Duration::from_secs(5)).await;
-            child.rest_if(|| false);
+            child.idle_if(|| false);
             sleep(Duration::from_millis(1)).await;
             assert!(child.view().phase_ms >= before + 5000);
             assert_eq!(child.current().unwrap().generation, generation);
-            child.rest_if(|| true);
+            child.idle_if(|| true);
             sleep(Duration::from_secs(1)).await;
             let view = child.view();
             assert_eq!((view.phase, census.alive()), (ChildPhase::Idle, 0));
