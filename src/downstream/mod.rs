@@ -44,7 +44,6 @@ mod session_status;
 mod settings;
 mod starting;
 mod subscription_registry;
-mod timer;
 mod worker_channel;
 
 pub use call_request::{
@@ -84,4 +83,3 @@ pub(crate) use call_request::lost;
 pub(crate) use connection::list_refresh::holds_for;
 pub(crate) use pool::server::Reservation;
 pub(crate) use pool::server_removed;
-pub(crate) use timer::Timer;

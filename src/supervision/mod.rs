@@ -161,6 +161,7 @@ mod policy;
 mod random;
 mod spec;
 mod supervisor;
+mod timer;
 mod view;
 
 pub use arbiters::{ArbiterSite, Arbiters, ArbitersStillRunning};
@@ -177,3 +178,4 @@ pub use supervisor::Supervisor;
 pub use view::{ChildPhase, ChildView};
 
 pub(crate) use exit::catch_panic;
+pub(crate) use timer::Timer;

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use actix::{Actor, ActorContext, AsyncContext, Context, Handler, Message, Recipient, SpawnHandle};
+use actix::{Actor, ActorContext, AsyncContext, Context, Handler, Message, Recipient};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
@@ -15,6 +15,7 @@ use super::child_ref::{ChildRef, ChildSnapshot, ChildStatus, ChildValue, Control
 use super::exit::{Exit, ExitReason};
 use super::machine::{Action, AfterExit, ChildEvent, ChildState, RestartMachine};
 use super::spec::{ChildSpec, Shutdown, SupervisorLink};
+use super::timer::Timer;
 
 /// Keeps one child alive.
 pub struct Supervisor<T: ChildValue> {
@@ -28,7 +29,7 @@ pub struct Supervisor<T: ChildValue> {
     leave_reason: Option<&'static str>,
     /// The previous exit as it was logged; `None` once an incarnation was ready.
     logged: Option<LoggedExit>,
-    timer: Option<SpawnHandle>,
+    timer: Timer,
     snapshot: watch::Sender<ChildSnapshot<T>>,
 }
 
@@ -68,7 +69,7 @@ impl<T: ChildValue> Supervisor<T> {
             child: None,
             value: None,
             leave_reason: None,
-            timer: None,
+            timer: Timer::default(),
             logged: None,
             snapshot,
         };
@@ -169,16 +170,11 @@ impl<T: ChildValue> Supervisor<T> {
     }
 
     fn schedule_tick(&mut self, ctx: &mut Context<Self>) {
-        if let Some(timer) = self.timer.take() {
-            ctx.cancel_future(timer);
-        }
-        if let Some(deadline) = self.machine.deadline() {
-            let wait = deadline.saturating_duration_since(Instant::now());
-            self.timer = Some(ctx.run_later(wait, |supervisor, ctx| {
-                supervisor.timer = None;
-                supervisor.handle_event(ChildEvent::Tick, ctx);
-            }));
-        }
+        let deadline = self.machine.deadline();
+        self.timer.set(deadline, ctx, |supervisor, ctx| {
+            supervisor.timer.fired();
+            supervisor.handle_event(ChildEvent::Tick, ctx);
+        });
     }
 
     fn status(&self) -> ChildStatus<T> {

@@ -12,9 +12,8 @@ use crate::downstream::in_flight::unowned_messages::UnownedMessage;
 use crate::downstream::in_flight::{CallsInFlight, UnhandledEvent};
 use crate::downstream::link_inbox::{EventsArrived, LinkInbox};
 use crate::downstream::resilience::admission::QueueTurn;
-use crate::downstream::timer::Timer;
 use crate::protocol::Era;
-use crate::supervision::spawn_temporary;
+use crate::supervision::{Timer, spawn_temporary};
 use crate::transport::{HttpSession, LinkError, LinkEvent};
 
 pub(crate) struct WorkerChannel {
