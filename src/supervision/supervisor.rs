@@ -1,12 +1,12 @@
 //! The actor that keeps one child alive by carrying out the decisions of [`RestartMachine`].
 //!
-//! It runs on the arbiter that started it; the child runs on one of the pool. It is independent of
-//! what the child does.
+//! It runs on the arbiter that started it or beside the child; the child runs on one of the pool. It
+//! is independent of what the child does.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use actix::{Actor, ActorContext, AsyncContext, Context, Handler, Message, Recipient};
+use actix::{Actor, ActorContext, Addr, AsyncContext, Context, Handler, Message, Recipient};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
@@ -46,6 +46,21 @@ impl<T: ChildValue> Supervisor<T> {
     /// The supervisor runs until [`ChildRef::stop`], or until its arbiter ends; the child ends with
     /// it.
     pub fn supervise(spec: ChildSpec<T>) -> ChildRef<T> {
+        Self::supervise_on(spec, Actor::start)
+    }
+
+    /// Starts a supervisor on its child's arbiter, so that their messages wake no other thread.
+    ///
+    /// If that thread is blocked, the supervisor cannot notice it, and if it ends, the supervisor
+    /// ends with the child. So this is for a child that only callers on the same thread use.
+    pub fn supervise_beside_child(spec: ChildSpec<T>) -> ChildRef<T> {
+        let site = spec.arbiters.site(spec.key);
+        Self::supervise_on(spec, |supervisor| {
+            Self::start_in_arbiter(&site.arbiter, |_| supervisor)
+        })
+    }
+
+    fn supervise_on(spec: ChildSpec<T>, start: impl FnOnce(Self) -> Addr<Self>) -> ChildRef<T> {
         let (snapshot, receiver) = watch::channel(ChildSnapshot {
             status: if spec.lazy {
                 ChildStatus::Idle
@@ -73,7 +88,7 @@ impl<T: ChildValue> Supervisor<T> {
             logged: None,
             snapshot,
         };
-        ChildRef::new(name, receiver, supervisor.start().recipient())
+        ChildRef::new(name, receiver, start(supervisor).recipient())
     }
 
     fn handle_event(&mut self, event: ChildEvent, ctx: &mut Context<Self>) {

@@ -226,7 +226,11 @@ impl ConnectionManager {
         child.key = spread;
         // A lazy server whose items are known need not be started to be listed.
         child.lazy = settings.start == StartMode::Lazy && is_known;
-        let child = Supervisor::supervise(child);
+        // Only the session's own thread uses its connection.
+        let child = match spec.is_own_session() {
+            true => Supervisor::supervise_beside_child(child),
+            false => Supervisor::supervise(child),
+        };
         if spec.key.is_shared() {
             let (servers, name) = (self.servers.clone(), server.clone());
             let on_up = move || {
