@@ -122,7 +122,7 @@ impl Control {
             Method::LogMessage => Some(ServerEvent::Log(notification)),
             Method::Cancelled | Method::Progress => None,
             Method::Tasks => Some(ServerEvent::Task {
-                declaration: self.spec.settings().declaration(),
+                declaration: self.spec.of_server.declaration,
                 notification,
             }),
             // Belongs to a task that is no longer followed here.

@@ -132,6 +132,7 @@ impl ConnectionManager {
         let spread = settings.name.as_str().bytes().fold(0_u64, |sum, byte| {
             sum.wrapping_mul(31).wrapping_add(u64::from(byte))
         });
+        let declaration = settings.declaration();
         let settings = Arc::new(ArcSwap::from_pointee(settings));
         let store = &self.parts.store;
         let era = Arc::new(ServerEra::new(settings.clone(), store.clone()));
@@ -140,6 +141,7 @@ impl ConnectionManager {
             NotificationBudget::new(settings.clone(), self.parts.counters.clone());
         let parts = ServerParts {
             settings,
+            declaration,
             connector,
             gate,
             breakers,
