@@ -5,10 +5,9 @@ use actix::{Actor, ActorFutureExt, AsyncContext, Context};
 use tokio::time::Instant;
 
 use crate::calls::call::{Call, CallOwner, NewCall};
-use crate::downstream::Timer;
 use crate::id::QuickMap;
 use crate::protocol::Request;
-use crate::supervision::catch_panic;
+use crate::supervision::{Timer, catch_panic};
 
 /// Calls by number. All calls share one timer, and a panic ends only the call that caused it.
 #[derive(Default)]

@@ -99,10 +99,7 @@ fn unavailable(context: &CallContext, caller: &Caller) -> Vec<String> {
             return Some(server.halted().message);
         }
         let child = server.shared();
-        let is_fine = matches!(
-            child.snapshot().status.phase(),
-            ChildPhase::Up | ChildPhase::Idle
-        );
+        let is_fine = matches!(child.phase(), ChildPhase::Up | ChildPhase::Idle);
         let away = child.current().err().filter(|_| !is_fine)?;
         Some(server.away(&away).message)
     });

@@ -216,7 +216,7 @@ impl ListWait {
         let credential = server.user_credential(&key);
         credential.as_ref().inspect(|it| it.look_again());
         let mut changes = child.subscribe();
-        if child.snapshot().status.phase() == ChildPhase::Idle {
+        if child.phase() == ChildPhase::Idle {
             child.wake();
         }
         let failed = changes.wait_for(|snapshot| {
@@ -341,7 +341,7 @@ fn list_source(server: &Server, key: &ConnectionKey) -> ListSource {
             ListSource::Open(ChildPhase::Idle, Instant::now())
         }
         None => ListSource::Unopened {
-            shared: server.shared().snapshot().status.phase(),
+            shared: server.shared().phase(),
             was_listed: server.was_listed(),
         },
     }

@@ -52,6 +52,7 @@ pub fn merge(parts: &[(Arc<ServerPart>, NameSettings)], settings: &CatalogSettin
     Snapshot {
         exposure,
         search: OnceLock::new(),
+        handshakes: Default::default(),
         whole: None,
         routes: Arc::new(UriRoutes::of(&merger.views)),
         rules: PublicRules::of(settings),

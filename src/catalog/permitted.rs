@@ -66,6 +66,7 @@ impl Snapshot {
             notices: Vec::new(),
             exposure: self.exposure,
             search: OnceLock::new(),
+            handshakes: Default::default(),
             whole: Some(self.clone()),
         }
     }

@@ -116,6 +116,8 @@ pub struct Snapshot {
     pub(super) exposure: Exposure,
     /// Built for the first search.
     pub(super) search: OnceLock<SearchIndex>,
+    /// Results of `initialize`, each built for the first client of its revision.
+    pub(super) handshakes: [OnceLock<RawJson>; Revision::ALL.len()],
     /// The complete catalog, if this one shows only the part that a client is permitted to use.
     pub(super) whole: Option<Arc<Snapshot>>,
 }
@@ -145,6 +147,15 @@ impl OneServer {
 }
 
 impl Snapshot {
+    /// The result of `initialize` for clients of this revision, which `build` creates once.
+    pub(crate) fn handshake(
+        &self,
+        revision: Revision,
+        build: impl FnOnce() -> RawJson,
+    ) -> &RawJson {
+        self.handshakes[revision as usize].get_or_init(build)
+    }
+
     /// The owner of a public tool name.
     pub fn tool(&self, public: &str) -> Option<&ItemOwner> {
         self.tools.get(public)

@@ -23,6 +23,8 @@ pub struct ClientInfo(Option<Arc<Known>>);
 #[derive(Debug)]
 struct Known {
     text: Box<RawValue>,
+    /// The client's name, truncated.
+    name: Option<Arc<str>>,
     /// Whether the object has the members that every revision requires.
     is_complete: bool,
 }
@@ -32,13 +34,18 @@ impl ClientInfo {
     pub fn new(text: Option<Box<RawValue>>) -> Self {
         let text = text.filter(|text| text.get().len() <= CLIENT_INFO_MAX);
         Self(text.map(|text| {
-            let is_text = |name| {
-                json::member(text.get(), name)
-                    .and_then(json::text)
-                    .is_some()
-            };
-            let is_complete = is_text("name") && is_text("version");
-            Arc::new(Known { text, is_complete })
+            let member = |name| json::member(text.get(), name).and_then(json::text);
+            let name = member("name");
+            let is_complete = name.is_some() && member("version").is_some();
+            let name = name.and_then(|name| {
+                let end = name.floor_char_boundary(CLIENT_NAME_MAX);
+                name.get(..end).map(Arc::from)
+            });
+            Arc::new(Known {
+                text,
+                name,
+                is_complete,
+            })
         }))
     }
 
@@ -56,9 +63,7 @@ impl ClientInfo {
 
     /// The client's name, truncated.
     pub fn name(&self) -> Option<Arc<str>> {
-        let name = json::text(json::member(self.as_str()?, "name")?)?;
-        let end = name.floor_char_boundary(CLIENT_NAME_MAX);
-        name.get(..end).map(Arc::from)
+        self.0.as_ref()?.name.clone()
     }
 }
 

@@ -45,7 +45,6 @@ mod settings;
 mod shared_link;
 mod starting;
 mod subscription_registry;
-mod timer;
 
 pub use call_request::{
     CallEvent, CallMessage, CallNotification, CallRequest, CancelCall, CancelledQuestion,
@@ -84,4 +83,3 @@ pub(crate) use call_request::lost;
 pub(crate) use connection::list_refresh::holds_for;
 pub(crate) use pool::server::Reservation;
 pub(crate) use pool::server_removed;
-pub(crate) use timer::Timer;

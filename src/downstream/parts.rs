@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 
+use crate::bridge::seal::Digest;
 use crate::downstream::crash::CrashSink;
 use crate::downstream::era::ServerEra;
 use crate::downstream::isolation::Isolation;
@@ -57,6 +58,8 @@ pub struct PoolParts {
 pub(crate) struct ServerParts {
     /// Replaced by a reload that needs no new connection.
     pub(crate) settings: Arc<ArcSwap<ServerSettings>>,
+    /// Digest of the declaration, which a reload of these settings cannot change.
+    pub(crate) declaration: Digest,
     pub(crate) connector: Arc<dyn Connector>,
     /// Limits the server's calls in flight, and queues the others.
     pub(crate) gate: Arc<AdmissionGate>,

@@ -5,6 +5,7 @@ use std::io::Write as _;
 
 use actix_web::http::StatusCode;
 use bytes::Bytes;
+use memchr::memchr2;
 
 use crate::bridge::error::{modern_status, status_of};
 use crate::calls::{ReplyError, StreamEvent};
@@ -61,10 +62,14 @@ fn framed(before: &[u8], message: &[u8], after: &[u8]) -> Bytes {
 /// Appends a message without raw line breaks, which would end it here. In JSON they can only occur
 /// between tokens.
 fn push_line(text: &mut Vec<u8>, message: &[u8]) {
-    text.extend(message.iter().map(|byte| match byte {
-        b'\n' | b'\r' => b' ',
-        other => *other,
-    }));
+    let mut rest = message;
+    while let Some(at) = memchr2(b'\n', b'\r', rest) {
+        let (before, after) = rest.split_at(at);
+        text.extend_from_slice(before);
+        text.push(b' ');
+        rest = after.get(1..).unwrap_or_default();
+    }
+    text.extend_from_slice(rest);
 }
 
 #[cfg(test)]

@@ -245,7 +245,7 @@ impl Sessions {
         let (revision, owner) = (record.revision, record.owner());
         let catalog = context.calls.catalog.of(&record.caller(id));
         let result = initialize_result(revision, &catalog);
-        let answer = result_frame(&request.id, &result);
+        let answer = result_frame(&request.id, result);
         let address = self.spawn(id, record, arbiter, false);
         let idle = seconds(settings.idle_timeout);
         let registry = &context.registry;

@@ -9,8 +9,9 @@ use crate::catalog::{EXTENSIONS, ServerPart, Snapshot};
 use crate::protocol::{RawJson, Revision};
 
 /// Returns the result of `initialize`.
-pub(crate) fn initialize_result(revision: Revision, catalog: &Snapshot) -> RawJson {
-    result(revision, catalog, &capabilities(revision, catalog))
+pub(crate) fn initialize_result(revision: Revision, catalog: &Snapshot) -> &RawJson {
+    let build = || result(revision, catalog, &capabilities(revision, catalog));
+    catalog.handshake(revision, build)
 }
 
 /// Returns the result of `server/discover` (S-LIFE-08).

@@ -149,10 +149,9 @@ impl<T: ChildValue> Clone for ChildRef<T> {
 
 impl<T: ChildValue> fmt::Debug for ChildRef<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let phase = self.0.snapshot.borrow().status.phase();
         f.debug_struct("ChildRef")
             .field("name", &self.0.name)
-            .field("phase", &phase)
+            .field("phase", &self.phase())
             .finish()
     }
 }
@@ -250,6 +249,10 @@ impl<T: ChildValue> ChildRef<T> {
                 Ok(Err(_)) | Err(_) => return self.current(),
             }
         }
+    }
+
+    pub fn phase(&self) -> ChildPhase {
+        self.0.snapshot.borrow().status.phase()
     }
 
     /// The complete state of the child.

@@ -120,7 +120,8 @@
 //! 15. A child's failures do not affect its neighbours: each child has a separate supervisor and
 //!     failure count. `waiting::panics_and_failures_of_a_child_leave_its_neighbour_alone`
 //! 16. A supervisor that ends takes its child with it, and its callers are notified.
-//!     `stopping::a_supervisor_that_goes_takes_its_child_along`
+//!     `stopping::a_supervisor_that_goes_takes_its_child_along`,
+//!     `stopping::a_supervisor_beside_its_child_ends_with_their_thread`
 //! 17. A dead thread is replaced; a stopped or dropped pool leaves no threads.
 //!     `deaths::a_death_of_any_kind_is_seen_and_a_fresh_child_comes`,
 //!     `stopping::a_stopped_or_dropped_pool_leaves_no_thread`
@@ -162,6 +163,7 @@ mod policy;
 mod random;
 mod spec;
 mod supervisor;
+mod timer;
 mod view;
 
 pub use arbiters::{ArbiterSite, Arbiters, ArbitersStillRunning};
@@ -178,3 +180,4 @@ pub use supervisor::Supervisor;
 pub use view::{ChildPhase, ChildView};
 
 pub(crate) use exit::catch_panic;
+pub(crate) use timer::Timer;

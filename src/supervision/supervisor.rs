@@ -1,12 +1,12 @@
 //! The actor that keeps one child alive by carrying out the decisions of [`RestartMachine`].
 //!
-//! It runs on the arbiter that started it; the child runs on one of the pool. It is independent of
-//! what the child does.
+//! It runs on the arbiter that started it or beside the child; the child runs on one of the pool. It
+//! is independent of what the child does.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use actix::{Actor, ActorContext, AsyncContext, Context, Handler, Message, Recipient, SpawnHandle};
+use actix::{Actor, ActorContext, Addr, AsyncContext, Context, Handler, Message, Recipient};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
@@ -15,6 +15,7 @@ use super::child_ref::{ChildRef, ChildSnapshot, ChildStatus, ChildValue, Control
 use super::exit::{Exit, ExitReason};
 use super::machine::{Action, AfterExit, ChildEvent, ChildState, RestartMachine};
 use super::spec::{ChildSpec, Shutdown, SupervisorLink};
+use super::timer::Timer;
 
 /// Keeps one child alive.
 pub struct Supervisor<T: ChildValue> {
@@ -28,7 +29,7 @@ pub struct Supervisor<T: ChildValue> {
     leave_reason: Option<&'static str>,
     /// The previous exit as it was logged; `None` once an incarnation was ready.
     logged: Option<LoggedExit>,
-    timer: Option<SpawnHandle>,
+    timer: Timer,
     snapshot: watch::Sender<ChildSnapshot<T>>,
 }
 
@@ -45,6 +46,21 @@ impl<T: ChildValue> Supervisor<T> {
     /// The supervisor runs until [`ChildRef::stop`], or until its arbiter ends; the child ends with
     /// it.
     pub fn supervise(spec: ChildSpec<T>) -> ChildRef<T> {
+        Self::supervise_on(spec, Actor::start)
+    }
+
+    /// Starts a supervisor on its child's arbiter, so that their messages wake no other thread.
+    ///
+    /// If that thread is blocked, the supervisor cannot notice it, and if it ends, the supervisor
+    /// ends with the child. So this is for a child that only callers on the same thread use.
+    pub fn supervise_beside_child(spec: ChildSpec<T>) -> ChildRef<T> {
+        let site = spec.arbiters.site(spec.key);
+        Self::supervise_on(spec, |supervisor| {
+            Self::start_in_arbiter(&site.arbiter, |_| supervisor)
+        })
+    }
+
+    fn supervise_on(spec: ChildSpec<T>, start: impl FnOnce(Self) -> Addr<Self>) -> ChildRef<T> {
         let (snapshot, receiver) = watch::channel(ChildSnapshot {
             status: if spec.lazy {
                 ChildStatus::Idle
@@ -68,11 +84,11 @@ impl<T: ChildValue> Supervisor<T> {
             child: None,
             value: None,
             leave_reason: None,
-            timer: None,
+            timer: Timer::default(),
             logged: None,
             snapshot,
         };
-        ChildRef::new(name, receiver, supervisor.start().recipient())
+        ChildRef::new(name, receiver, start(supervisor).recipient())
     }
 
     fn handle_event(&mut self, event: ChildEvent, ctx: &mut Context<Self>) {
@@ -169,16 +185,11 @@ impl<T: ChildValue> Supervisor<T> {
     }
 
     fn schedule_tick(&mut self, ctx: &mut Context<Self>) {
-        if let Some(timer) = self.timer.take() {
-            ctx.cancel_future(timer);
-        }
-        if let Some(deadline) = self.machine.deadline() {
-            let wait = deadline.saturating_duration_since(Instant::now());
-            self.timer = Some(ctx.run_later(wait, |supervisor, ctx| {
-                supervisor.timer = None;
-                supervisor.handle_event(ChildEvent::Tick, ctx);
-            }));
-        }
+        let deadline = self.machine.deadline();
+        self.timer.set(deadline, ctx, |supervisor, ctx| {
+            supervisor.timer.fired();
+            supervisor.handle_event(ChildEvent::Tick, ctx);
+        });
     }
 
     fn status(&self) -> ChildStatus<T> {

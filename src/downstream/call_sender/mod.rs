@@ -18,8 +18,7 @@ use crate::downstream::call_request::{CallMessage, ClientAnswer};
 use crate::downstream::in_flight::unowned_messages::UnownedMessage;
 use crate::downstream::in_flight::{CallsInFlight, UnhandledEvent};
 use crate::downstream::resilience::admission::QueueTurn;
-use crate::downstream::timer::Timer;
-use crate::supervision::ExitReason;
+use crate::supervision::{ExitReason, Timer};
 use crate::transport::HttpSession;
 
 use link_inbox::{EventsArrived, LinkInbox};

@@ -12,9 +12,8 @@ use crate::downstream::connection::spec::ConnectionSpec;
 use crate::downstream::in_flight::CallsInFlight;
 use crate::downstream::in_flight::unowned_messages::UnownedMessage;
 use crate::downstream::shared_link::SharedLink;
-use crate::downstream::timer::Timer;
 use crate::protocol::Era;
-use crate::supervision::{ExitReason, spawn_temporary, spawn_temporary_here};
+use crate::supervision::{ExitReason, Timer, spawn_temporary, spawn_temporary_here};
 use crate::transport::{EventSink, HttpSession};
 
 /// A connection's link and senders, which end when this is dropped.

@@ -2,6 +2,7 @@
 //! and the gateway's own requests to the server.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use serde_json::Value;
@@ -18,11 +19,17 @@ use crate::downstream::server_event::ServerEvent;
 use crate::memory::TimerTable;
 use crate::metrics::{ErrorType, MethodLabel};
 use crate::protocol::{Method, Notification, cancelled, notification, request};
-use crate::supervision::SupervisorLink;
+use crate::supervision::{Settings, SupervisorLink};
 use crate::telemetry::{Cause, Reason};
 use crate::transport::{OutgoingFrame, SendError};
 
 use super::measurement::Measurement;
+
+/// Extra time before the supervisor ends a start that the connection itself did not end.
+const SUPERVISOR_LATER: Duration = Duration::from_secs(5);
+
+/// Largest change of the time for a start that the supervisor is not told.
+const START_SLACK: Duration = Duration::from_secs(1);
 
 /// Something that a connection does at a certain time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -56,6 +63,8 @@ pub(super) struct Control {
     pub(super) measurement: Measurement,
     pub(super) began: Instant,
     pub(super) due: TimerTable<Due>,
+    /// When the supervisor ends the start, as it was last told.
+    start_ends: Option<Instant>,
     /// Whether the incarnation has ended, so that its actor stops.
     pub(super) has_ended: bool,
     /// When the server's write queue became full.
@@ -72,6 +81,7 @@ impl Control {
             measurement: Measurement::default(),
             began: Instant::now(),
             due: TimerTable::default(),
+            start_ends: None,
             has_ended: false,
             unread_since: None,
         }
@@ -85,6 +95,21 @@ impl Control {
     pub(super) fn is_own_session(&self) -> bool {
         let link = self.state.link();
         link.is_some_and(|link| link.is_own_session.get())
+    }
+
+    /// Lets the supervisor end the start only `SUPERVISOR_LATER` after this time from now, because
+    /// the connection itself ends it in time. A change that is small compared to that is not sent,
+    /// because each message wakes the supervisor's thread.
+    pub(super) fn still_starting(&mut self, within: Duration) {
+        let within = within
+            .saturating_add(SUPERVISOR_LATER)
+            .min(Settings::DURATION_MAX);
+        let ends = Instant::now() + within;
+        let is_told = |told: Instant| told + START_SLACK > ends && ends + START_SLACK > told;
+        if !self.start_ends.is_some_and(is_told) {
+            self.start_ends = Some(ends);
+            self.birth.still_starting(within);
+        }
     }
 
     /// Sends one of the gateway's own requests, and returns its number. A link that does not accept
@@ -241,7 +266,7 @@ impl Control {
             Method::LogMessage => Some(ServerEvent::Log(notification)),
             Method::Cancelled | Method::Progress => None,
             Method::Tasks => Some(ServerEvent::Task {
-                declaration: self.spec.settings().declaration(),
+                declaration: self.spec.of_server.declaration,
                 notification,
             }),
             // Belongs to a task that is no longer followed here.

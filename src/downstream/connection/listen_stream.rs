@@ -90,7 +90,7 @@ impl ListenStreams {
             &control.spec.key,
         );
         let uris = subscription_registry.subscriptions(server, key);
-        let declaration = control.spec.settings().declaration();
+        let declaration = control.spec.of_server.declaration;
         let tasks = subscription_registry.tasks(server, declaration, key);
         let wanted = ListenFilter::wanted(negotiated, uris, tasks);
         let current = self.current.as_ref();
@@ -168,7 +168,7 @@ impl ListenStreams {
         {
             let task = TaskKey {
                 at: SubscriptionKey::new(control.spec.server(), &control.spec.key, id),
-                declaration: control.spec.settings().declaration(),
+                declaration: control.spec.of_server.declaration,
             };
             control.spec.of_all.subscription_registry.end_task(&task);
         }

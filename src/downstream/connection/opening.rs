@@ -31,9 +31,6 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// Maximum wait for a login through the gateway; then the connection is retried.
 const LOGIN_WITHIN: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// Extra time before the supervisor aborts a start that the connection itself did not abort.
-const SUPERVISOR_LATER: Duration = Duration::from_secs(5);
-
 impl Connection {
     /// Opens the link, after the server that this one replaces has ended and, for a program, after
     /// a wait in the start queue.
@@ -47,7 +44,6 @@ impl Connection {
             spec.progress.set(Some(StartStage::Queued));
             // The time in the queue counts toward no deadline.
             self.control
-                .birth
                 .still_starting(SupervisionSettings::DURATION_MAX);
         }
         let beginning = async move {
@@ -93,9 +89,7 @@ impl Connection {
         let settings = self.spec.settings();
         let download = starting::downloader(&settings.transport);
         self.spec.progress.set(download.map(StartStage::Download));
-        self.control
-            .birth
-            .still_starting(settings.limits.start_timeout + SUPERVISOR_LATER);
+        self.control.still_starting(settings.limits.start_timeout);
         let leave_queue = Instant::now() + PLACE_KEPT;
         self.control.due.set(Due::LeaveQueue, leave_queue);
         self.living = Some(self.spec.of_server.era.live());
@@ -200,7 +194,7 @@ impl Connection {
     fn extend_start(&mut self) {
         if let Some(deadline) = self.control.state.opening_deadline() {
             let left = deadline.saturating_duration_since(Instant::now());
-            self.control.birth.still_starting(left + SUPERVISOR_LATER);
+            self.control.still_starting(left);
         }
     }
 
@@ -269,9 +263,7 @@ impl Connection {
         if let Some(era_probe) = self.control.state.era_probe() {
             era_probe.on_sign_in(Instant::now());
         } else if matches!(self.control.state, ConnectionState::Opening) {
-            self.control
-                .birth
-                .still_starting(LOGIN_WITHIN + SUPERVISOR_LATER);
+            self.control.still_starting(LOGIN_WITHIN);
         } else {
             return;
         }

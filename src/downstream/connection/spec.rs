@@ -231,13 +231,12 @@ impl CallSenders {
         revision: Revision,
         spec: &ConnectionSpec,
     ) -> Self {
-        let settings = spec.settings();
         Self(Arc::new(CallSenderTable {
             by_arbiter,
             owner,
             revision,
-            declaration: settings.declaration(),
-            settings,
+            declaration: spec.of_server.declaration,
+            settings: spec.settings(),
             transport: spec.of_server.connector.transport(),
         }))
     }

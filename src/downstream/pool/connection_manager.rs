@@ -132,6 +132,7 @@ impl ConnectionManager {
         let spread = settings.name.as_str().bytes().fold(0_u64, |sum, byte| {
             sum.wrapping_mul(31).wrapping_add(u64::from(byte))
         });
+        let declaration = settings.declaration();
         let settings = Arc::new(ArcSwap::from_pointee(settings));
         let store = &self.parts.store;
         let era = Arc::new(ServerEra::new(settings.clone(), store.clone()));
@@ -140,6 +141,7 @@ impl ConnectionManager {
             NotificationBudget::new(settings.clone(), self.parts.counters.clone());
         let parts = ServerParts {
             settings,
+            declaration,
             connector,
             gate,
             breakers,
@@ -226,7 +228,11 @@ impl ConnectionManager {
         child.key = spread;
         // A lazy server whose items are known need not be started to be listed.
         child.lazy = settings.start == StartMode::Lazy && is_known;
-        let child = Supervisor::supervise(child);
+        // Only the session's own thread uses its connection.
+        let child = match spec.is_own_session() {
+            true => Supervisor::supervise_beside_child(child),
+            false => Supervisor::supervise(child),
+        };
         if spec.key.is_shared() {
             let (servers, name) = (self.servers.clone(), server.clone());
             let on_up = move || {

@@ -70,8 +70,7 @@ fn awaits_sign_in(spec: &ConnectionSpec) -> bool {
 
 /// Whether the connection was opened, and therefore can have a session at the server.
 pub(crate) fn is_opened(spec: &ConnectionSpec, child: &ChildRef<CallSenders>) -> bool {
-    let phase = child.snapshot().status.phase();
-    matches!(phase, ChildPhase::Up | ChildPhase::Starting) && !awaits_sign_in(spec)
+    matches!(child.phase(), ChildPhase::Up | ChildPhase::Starting) && !awaits_sign_in(spec)
 }
 
 /// Whether `entries_max` counts the connection. The one that clients with a handshake share is kept
@@ -101,6 +100,10 @@ impl OwnConnections {
     pub(crate) fn find(&self, key: &ConnectionKey) -> Option<ChildRef<CallSenders>> {
         let table = self.by_key.read();
         let found = table.get(key)?;
+        // Its thread ended, and the supervisor with it; the next call opens another.
+        if found.child.phase() == ChildPhase::Stopped {
+            return None;
+        }
         let now = self.now();
         found.last_used.store(now, Ordering::Relaxed);
         Some(found.child.clone())
@@ -134,8 +137,7 @@ impl OwnConnections {
     /// Retries failed connections now, because the server answers again.
     pub(crate) fn retry(&self) {
         self.each(|_, child| {
-            let phase = child.view().phase;
-            if matches!(phase, ChildPhase::Backoff | ChildPhase::Broken) {
+            if matches!(child.phase(), ChildPhase::Backoff | ChildPhase::Broken) {
                 child.wake();
             }
         });
@@ -154,8 +156,7 @@ impl OwnConnections {
     pub(crate) fn has_lost_session(&self) -> bool {
         let table = self.by_key.read();
         table.iter().any(|(key, own)| {
-            let phase = own.child.snapshot().status.phase();
-            let is_lost = matches!(phase, ChildPhase::Backoff | ChildPhase::Broken);
+            let is_lost = matches!(own.child.phase(), ChildPhase::Backoff | ChildPhase::Broken);
             key.session().is_some()
                 && key.credentials == CredentialContext::Shared
                 && (is_lost || awaits_sign_in(&own.spec))

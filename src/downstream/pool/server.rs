@@ -73,7 +73,7 @@ impl Server {
         registry: &SubscriptionRegistry,
         key: &ConnectionKey,
     ) -> bool {
-        registry.has_subscriptions(self.name(), self.settings().declaration(), key)
+        registry.has_subscriptions(self.name(), self.parts.declaration, key)
     }
 
     /// The connection that serves this caller.

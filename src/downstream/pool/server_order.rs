@@ -340,7 +340,7 @@ fn kill(server: &Server) -> Result<&'static str, ServerOrderError> {
         }
     });
     if killed == 0 {
-        let phase = server.shared.snapshot().status.phase();
+        let phase = server.shared.phase();
         let why = format!("server `{name}` is {phase}; there is nothing to kill");
         return Err(ServerOrderError::Refused(why));
     }

@@ -49,7 +49,7 @@ impl Opening {
                 return;
             };
             let mut changes = child.subscribe();
-            if child.snapshot().status.phase() == ChildPhase::Idle {
+            if child.phase() == ChildPhase::Idle {
                 child.wake();
             }
             let is_settled = |phase| !matches!(phase, ChildPhase::Idle | ChildPhase::Starting);

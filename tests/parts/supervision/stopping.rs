@@ -104,6 +104,19 @@ fn a_supervisor_that_goes_takes_its_child_along() {
     assert_eq!(census.alive(), 0);
 }
 
+#[test]
+fn a_supervisor_beside_its_child_ends_with_their_thread() {
+    run(async {
+        let (arbiters, census) = (threads(1), Census::default());
+        let spec = puppets(&arbiters, &census, |_| Birth::Healthy);
+        let child = Supervisor::supervise_beside_child(spec);
+        child.wait_up(patience()).await.unwrap();
+        arbiters.stop(Duration::from_secs(30)).await.unwrap();
+        child.stopped().await;
+        assert_eq!((child.phase(), census.alive()), (ChildPhase::Stopped, 0));
+    });
+}
+
 /// Blocks its thread until told otherwise: the one thing that cannot be killed.
 struct Blocker(SupervisorLink<Addr<Blocker>>);
 
