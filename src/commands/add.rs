@@ -37,7 +37,7 @@ pub(crate) fn run_add_command(
     let file = Config::file_to_write(path, &environment)?;
     let import = clients::add_servers(&[(name, entry)], &file, &environment)?;
     if let Some((name, why)) = import.skipped.first() {
-        return Err(format!("`{name}` is not added: {why}").into());
+        return Err(format!("`{name}` was not added: {why}").into());
     }
     print(&clients::import_report(&import))?;
     let Some(change) = &import.change else {
@@ -49,7 +49,7 @@ pub(crate) fn run_add_command(
     }
     change.write()?;
     print(&format!(
-        "wrote {file}; a gateway that runs with it has the server at once\n"
+        "wrote {file}; a running gateway starts the server immediately\n"
     ))
 }
 
@@ -86,8 +86,8 @@ fn fetch(url: Url) -> Result<Vec<u8>, CliError> {
     let answer = answer.map_err(|why| format!("{url}: {why}"))?;
     match answer.status {
         200 => Ok(answer.body.to_vec()),
-        404 => Err(format!("{url}: there is no such server").into()),
-        status => Err(format!("{url}: the answer is {status}").into()),
+        404 => Err(format!("{url}: no such server").into()),
+        status => Err(format!("{url}: answered {status}").into()),
     }
 }
 

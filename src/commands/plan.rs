@@ -43,7 +43,7 @@ pub(crate) fn run_apply_command(
         return print("nothing changes\n");
     }
     target.replace(&present, &wanted)?;
-    print("applied; `mcpvisor rollback` puts the old content back\n")
+    print("applied; `mcpvisor rollback` restores the previous content\n")
 }
 
 pub(crate) fn run_rollback_command(
@@ -61,7 +61,7 @@ pub(crate) fn run_rollback_command(
     }
     let newest = kept
         .first()
-        .ok_or("nothing is kept: nothing was applied yet")?;
+        .ok_or("no previous version is kept: nothing was applied yet")?;
     target.replace(
         &target.present()?,
         &target.candidate(Content::read(newest)?)?,
@@ -76,7 +76,7 @@ pub(crate) fn run_migrate_command(path: Option<&Path>) -> Result<(), CliError> {
     let name = present.name.as_str();
     let text = migrated(&present.text).map_err(|why| format!("{name}: {why}"))?;
     if text == present.text {
-        return print(&format!("{name} has the newest version already\n"));
+        return print(&format!("{name} already has the newest version\n"));
     }
     target.replace(
         &present,
@@ -86,7 +86,7 @@ pub(crate) fn run_migrate_command(path: Option<&Path>) -> Result<(), CliError> {
         })?,
     )?;
     print(&format!(
-        "{name} has the newest version now; `mcpvisor rollback` puts the old content back\n"
+        "{name} now has the newest version; `mcpvisor rollback` restores the previous content\n"
     ))
 }
 
@@ -194,7 +194,7 @@ impl ConfigTarget {
         replace_file(&self.file, old)?;
         // Errors in the old content are ignored: it was in use before.
         let _ = read_again(gateway);
-        Err(format!("the gateway refuses it, and the file is as before: {why}").into())
+        Err(format!("the gateway rejected it, and the file is unchanged: {why}").into())
     }
 }
 
@@ -219,9 +219,9 @@ fn plan_text(plan: &Plan) -> String {
             .map(move |name| format!("{verb:<10} {name}\n"))
     });
     let keys = plan.needs_restart.iter();
-    let keys = keys.map(|key| format!("restart of the gateway needed for `{}`\n", one_line(key)));
+    let keys = keys.map(|key| format!("restart    needed for `{}`\n", one_line(key)));
     let others = plan
         .gateway_changed
-        .then(|| "changed    keys of the gateway\n".to_owned());
+        .then(|| "changed    gateway settings\n".to_owned());
     servers.chain(others).chain(keys).collect()
 }

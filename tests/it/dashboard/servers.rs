@@ -30,7 +30,7 @@ async fn the_life_of_a_server_is_told_with_the_lines_before_each_end() {
     ] {
         assert!(page.contains(text), "{text}: {page}");
     }
-    let page = shown(&browser, "/ui/servers/dies", "Its last lines").await;
+    let page = shown(&browser, "/ui/servers/dies", "Last output").await;
     assert!(page.contains("did not come up"), "{page}");
     assert!(page.contains("line of start "), "{page}");
     assert!(!page.contains(" <b>"), "{page}");
