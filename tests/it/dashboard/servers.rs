@@ -70,7 +70,7 @@ async fn the_limits_in_force_are_shown_beside_the_built_in_ones() {
     ] {
         let row = format!("{key}</dt><dd><bdi>{value}</bdi>");
         assert!(page.contains(&row), "{row}: {page}");
-        let built_in = format!("built in: {built_in}<");
+        let built_in = format!("default: {built_in}<");
         assert!(page.contains(&built_in), "{built_in}: {page}");
     }
     assert!(

@@ -48,7 +48,7 @@ async fn views_are_shown_with_their_addresses_and_costs() {
         "there are no policies",
         "each of its tools",
         "one__e*, one__add",
-        "1 tool than by their servers",
+        "1 tool with changed descriptions",
         "href=\"/ui/servers/one\"",
         "disabled",
         "href=\"/ui/tool?name=say&amp;view=reading\"",
