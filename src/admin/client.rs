@@ -59,7 +59,7 @@ pub enum ClientError {
          use the command of its version"
     )]
     OtherVersion(String),
-    #[error("the gateway's answer was not understood; is it of another version? ({0})")]
+    #[error("could not parse the gateway's answer; it may be another version ({0})")]
     Answer(String),
     #[error("{0}")]
     Refused(String),
@@ -446,11 +446,11 @@ mod tests {
             ),
             (
                 "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}",
-                "is it of another version?",
+                "it may be another version",
             ),
             (
                 "{\"refused\":\"not understood\"}\n",
-                "is it of another version?",
+                "it may be another version",
             ),
         ];
         for (answer, expected) in table {

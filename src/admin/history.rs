@@ -19,7 +19,7 @@ pub enum RecordsError {
     /// A parameter is wrong.
     #[error("{0}")]
     Invalid(String),
-    #[error("there is no call with the id {}; it may have been removed", .0.escape_debug())]
+    #[error("no call has the id {}; its record may have been removed", .0.escape_debug())]
     NotFound(String),
     #[error("the call cannot be made again: {0}")]
     NotReplayable(#[from] NotReplayable),

@@ -73,7 +73,7 @@ impl Instances {
             return Ok(Self { directory });
         }
         let message = format!(
-            "`{}` is not a directory of this user alone",
+            "`{}` must be a directory that only its owner can access",
             directory.display()
         );
         Err(io::Error::new(io::ErrorKind::PermissionDenied, message))
@@ -189,7 +189,7 @@ pub fn other_gateway<'i>(
         format!("\n  {named}  (pid {}, {})", instance.pid, instance.listen)
     });
     Err(format!(
-        "{none}, or name one of these that run:{}",
+        "{none}, or choose a running gateway:{}",
         lines.collect::<String>()
     ))
 }
@@ -255,7 +255,7 @@ mod tests {
         for path in [open, link, file] {
             let error = Instances::open(path).unwrap_err().to_string();
             assert!(
-                error.contains("not a directory of this user alone"),
+                error.contains("must be a directory that only its owner can access"),
                 "{error}"
             );
         }

@@ -146,7 +146,7 @@ fn socket_paths(data_dir: &Path) -> Vec<PathBuf> {
 async fn bind(data_dir: &Path, directory: Option<u64>) -> io::Result<NamedSocket> {
     let paths = socket_paths(data_dir);
     let unusable = usize::from(directory.is_none());
-    let mut last = io::Error::other("there is no place for the control socket");
+    let mut last = io::Error::other("no directory is available for the control socket");
     for path in paths.into_iter().skip(unusable) {
         let of_thread = path.clone();
         let binding = timeout(BIND_MAX, spawn_blocking(move || bind_private(&of_thread)));

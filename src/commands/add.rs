@@ -34,7 +34,7 @@ pub(crate) fn run_add_command(
     let target = ConfigTarget::find(path)?;
     let mut import = clients::add_servers(&servers, &target.file, &environment)?;
     if let ([_], Some((name, why))) = (servers.as_slice(), import.skipped.first()) {
-        return Err(format!("`{name}` is not added: {why}").into());
+        return Err(format!("`{name}` was not added: {why}").into());
     }
     if let Some(view) = &arguments.view {
         import.show_in(view, &environment)?;
@@ -191,8 +191,8 @@ fn fetch(url: Url) -> Result<Vec<u8>, CliError> {
     let answer = answer.map_err(|why| format!("{url}: {why}"))?;
     match answer.status {
         200 => Ok(answer.body.to_vec()),
-        404 => Err(format!("{url}: there is no such server").into()),
-        status => Err(format!("{url}: the answer is {status}").into()),
+        404 => Err(format!("{url}: no such server").into()),
+        status => Err(format!("{url}: answered {status}").into()),
     }
 }
 

@@ -34,13 +34,13 @@ pub(crate) fn run_auth_command(
             }
             AuthVerb::Refresh { name, principal } => {
                 client.login(&name, principal.as_deref()).refresh().await?;
-                print(&format!("the token for `{}` is renewed\n", one_line(&name)))
+                print(&format!("renewed the token for `{}`\n", one_line(&name)))
             }
             AuthVerb::Logout { name, principal } => {
                 let login = client.login(&name, principal.as_deref());
                 print(match login.forget().await? {
                     true => "logged out\n",
-                    false => "nobody was logged in\n",
+                    false => "there was no login\n",
                 })
             }
         }
@@ -76,7 +76,7 @@ async fn log_in(client: &OperatorClient, arguments: LoginArguments) -> Result<()
     loop {
         tokio::select! {
             () = &mut too_late => {
-                return Err("nobody signed in at this page, which is too old now; run this command again".into());
+                return Err("the sign-in page has expired; run this command again".into());
             }
             Some(answer) = pasted.recv() => {
                 if answer.is_empty() {

@@ -25,7 +25,7 @@ pub(crate) fn check(path: Option<&Path>) -> Result<(), CliError> {
         }
         match stored_notices(&loaded.config).await {
             Some(notices) => print(&notice_lines(&notices)),
-            None => print("names          not known: no gateway has listed these servers yet\n"),
+            None => print("names          unknown: no gateway has listed these servers yet\n"),
         }
     })?;
     let mut unable = unable_servers(&loaded.config, &environment);

@@ -15,7 +15,7 @@ use super::running_gateway::gateway_data_dir;
 pub(super) struct ConfigTarget {
     pub(super) file: PathBuf,
     /// The data directory of the gateway; `None` if none is running.
-    gateway: Option<PathBuf>,
+    pub(super) gateway: Option<PathBuf>,
 }
 
 /// The text of a file.
@@ -126,7 +126,7 @@ impl ConfigTarget {
         replace_file(&self.file, old)?;
         // Errors in the old content are ignored: it was in use before.
         let _ = self.reload();
-        Err(format!("the gateway refuses it, and the file is as before: {why}").into())
+        Err(format!("the gateway rejected it, and the file is unchanged: {why}").into())
     }
 }
 

@@ -28,7 +28,7 @@ pub(crate) fn run_doctor_command(
         false => report_text(&findings, Screen::of_stdout().paint),
     })?;
     match findings.iter().any(|finding| finding.level == Level::Error) {
-        true => Err("something is wrong".into()),
+        true => Err("problems found".into()),
         false => Ok(()),
     }
 }
@@ -66,7 +66,7 @@ pub(super) async fn diagnose(path: Option<&Path>) -> Result<Vec<Finding>, CliErr
         waiting.retain(|other| *other != name);
         let slowest = waiting
             .first()
-            .map_or_else(String::new, |name| format!("waits for {name}"));
+            .map_or_else(String::new, |name| format!("waiting for {name}"));
         progress.show_when_slow(total - waiting.len(), total, &slowest);
     }
     progress.clear();

@@ -41,7 +41,7 @@ pub(crate) fn run_keys_command(
                  as `Authorization: Bearer KEY`."
             );
         }
-        None => eprintln!("Key `{name}` is removed from {shown}."),
+        None => eprintln!("Removed key `{name}` from {shown}."),
     }
     Ok(())
 }
@@ -59,7 +59,7 @@ fn list(path: Option<&Path>, json: bool) -> Result<(), CliError> {
         return print(&pretty(&views)?);
     }
     if keys.is_empty() {
-        return print("no keys: nobody is asked for one\n");
+        return print("no API keys; authentication by key is off\n");
     }
     let width = keys
         .iter()

@@ -54,7 +54,7 @@ pub(crate) fn run_pins_command(
 fn approved_text(names: &[String]) -> String {
     let names: Vec<String> = names.iter().map(|name| one_line(name)).collect();
     match names.as_slice() {
-        [] => "nothing to approve: what is listed is approved already\n".to_owned(),
+        [] => "nothing to approve: everything listed is already approved\n".to_owned(),
         names => format!("approved: {}\n", names.join(", ")),
     }
 }

@@ -39,7 +39,7 @@ pub(crate) fn run_apply_command(
         return print("nothing changes\n");
     }
     print_plan(target.replace(&present, &wanted)?)?;
-    print("applied; `mcpvisor rollback` puts the old content back\n")
+    print("applied; `mcpvisor rollback` restores the previous content\n")
 }
 
 pub(crate) fn run_rollback_command(
@@ -57,7 +57,7 @@ pub(crate) fn run_rollback_command(
     }
     let newest = kept
         .first()
-        .ok_or("nothing is kept: nothing was applied yet")?;
+        .ok_or("no previous version is kept: nothing was applied yet")?;
     let wanted = target.candidate(Content::read(newest)?)?;
     print_plan(target.replace(&target.present()?, &wanted)?)?;
     fs::remove_file(newest)?;
@@ -70,14 +70,14 @@ pub(crate) fn run_migrate_command(path: Option<&Path>) -> Result<(), CliError> {
     let name = present.name.as_str();
     let text = migrated(&present.text).map_err(|why| format!("{name}: {why}"))?;
     if text == present.text {
-        return print(&format!("{name} has the newest version already\n"));
+        return print(&format!("{name} already has the newest version\n"));
     }
     let name = name.to_owned();
     let wanted = target.candidate(Content { name, text })?;
     print_plan(target.replace(&present, &wanted)?)?;
     let name = present.name.as_str();
     print(&format!(
-        "{name} has the newest version now; `mcpvisor rollback` puts the old content back\n"
+        "{name} now has the newest version; `mcpvisor rollback` restores the previous content\n"
     ))
 }
 
@@ -96,9 +96,9 @@ fn plan_text(plan: &Plan) -> String {
             .map(move |name| format!("{verb:<10} {name}\n"))
     });
     let keys = plan.needs_restart.iter();
-    let keys = keys.map(|key| format!("restart of the gateway needed for `{}`\n", one_line(key)));
+    let keys = keys.map(|key| format!("restart    needed for `{}`\n", one_line(key)));
     let others = plan
         .gateway_changed
-        .then(|| "changed    keys of the gateway\n".to_owned());
+        .then(|| "changed    gateway settings\n".to_owned());
     servers.chain(others).chain(keys).collect()
 }

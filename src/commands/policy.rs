@@ -28,7 +28,7 @@ pub(crate) fn run_policy_command(path: Option<&Path>, verb: &PolicyVerb) -> Resu
         0 => Ok(()),
         wrong => {
             let all = tried.len();
-            Err(format!("{wrong} of {all} cases are decided otherwise than expected").into())
+            Err(format!("{wrong} of {all} cases have an unexpected decision").into())
         }
     }
 }

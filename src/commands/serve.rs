@@ -106,8 +106,8 @@ async fn run_gateway(
     drop(report);
     tokio::select! {
         () = gateway.stop() => Ok(ended?),
-        _ = terminate.recv() => Err("stopped at once by a second signal".into()),
-        _ = tokio::signal::ctrl_c() => Err("stopped at once by a second signal".into()),
+        _ = terminate.recv() => Err("stopped immediately by a second signal".into()),
+        _ = tokio::signal::ctrl_c() => Err("stopped immediately by a second signal".into()),
     }
 }
 

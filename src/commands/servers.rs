@@ -3,7 +3,8 @@
 use std::path::Path;
 
 use mcpvisor::admin::{
-    ConfigOrder, EntryOrder, OperatorClient, Screen, crash_text, log_lines, server_details, server_table,
+    ConfigOrder, EntryOrder, OperatorClient, Screen, crash_text, log_lines, server_details,
+    server_table,
 };
 use mcpvisor::cli::{LogsArguments, ServersArguments, ServersVerb};
 use mcpvisor::config::{Config, Lookup, ProcessEnvironment, ServerFile};

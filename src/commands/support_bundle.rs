@@ -66,7 +66,7 @@ pub(crate) fn run_bundle_command(
     write_archive(out, &files, now / 1000)?;
     let names: Vec<&str> = files.iter().map(|(name, _)| *name).collect();
     print(&format!(
-        "wrote {}: {}\nlook through it before you send it: secrets are left out, names of hosts and directories are not\n",
+        "wrote {}: {}\nreview it before you send it: it contains no secrets, but names of hosts and directories\n",
         file.display(),
         names.join(", "),
     ))

@@ -23,24 +23,27 @@ pub(crate) fn run_vault_command(
     let is_fixed = matches!(key, VaultKey::Variable(..));
     if is_fixed && current_thread_runtime()?.block_on(is_running(&place.data_dir)) {
         let why = format!(
-            "a gateway runs with {key}, and has the old one: stop it, and start it again with the new one"
+            "a running gateway still uses the old key; restart it with the new key from {key}"
         );
         return Err(why.into());
     }
     if !place.data_dir.is_dir() {
-        return Err("nothing is sealed yet".into());
+        return Err("no tokens are stored yet".into());
     }
     let rotated = rotate_vault(&place, &key, old.as_ref())?;
     let before = match rotated.went_on {
-        true => ", after what was done before",
+        true => " that an earlier run left",
         false => "",
     };
     print(&format!(
-        "{} files are sealed anew{before}, with {key}\n",
+        "re-encrypted {} files{before}, with {key}\n",
         rotated.resealed
     ))?;
     for file in &rotated.unreadable {
-        eprintln!("`{}` is sealed with neither key, and stays", file.display());
+        eprintln!(
+            "`{}` is encrypted with neither key and was left unchanged",
+            file.display()
+        );
     }
     Ok(())
 }

@@ -81,7 +81,7 @@ fn reach(subject: &str, settings: &HttpSettings, tls: &Tls) -> Result<Vec<Findin
             let days = lifetime.not_after.saturating_sub(unix_millis()) / DAY;
             facts.push(format!("certificate for {days} more days"));
             if days < DAYS_LOW {
-                let message = format!("{subject}: its certificate ends in {days} days");
+                let message = format!("{subject}: its certificate expires in {days} days");
                 let advice = "ask the server's operator to renew the certificate";
                 found.push(Finding::warning(CHECK, message).advice(advice));
             }
@@ -90,7 +90,7 @@ fn reach(subject: &str, settings: &HttpSettings, tls: &Tls) -> Result<Vec<Findin
     } else {
         ask(&mut { stream }, settings, proxy)
     };
-    let advice = "is it an HTTP server, and does it answer others?";
+    let advice = "check that it is an HTTP server, and that it answers other clients";
     let head = head.map_err(|error| failed("HTTP", &error, advice))?;
     facts.push(format!("HTTP {}", head.status));
     found.push(judged(
@@ -120,17 +120,18 @@ fn way(
 ) -> Result<TcpStream, (&'static str, io::Error, &'static str)> {
     let first = proxy.map_or(server, |proxy| (proxy.host.as_str(), proxy.port));
     let addresses = first.to_socket_addrs().map_err(|error| {
-        let advice = "look for a typing error in the URL, and at the DNS of this machine";
+        let advice = "check the URL for typos, and this machine's DNS";
         ("DNS", error, advice)
     })?;
     let addresses: Vec<SocketAddr> = addresses.take(ADDRESSES_MAX).collect();
     let mut stream = connect(&addresses).map_err(|error| {
-        let advice = "is the server running, and does a firewall or a proxy stand between?";
+        let advice = "check that the server is running, and that no firewall or proxy blocks it";
         ("TCP", error, advice)
     })?;
     if let Some(proxy) = proxy.filter(|_| is_tls) {
         open_tunnel(&mut stream, proxy, server).map_err(|error| {
-            let advice = "can this machine use the proxy, and does the proxy reach the server?";
+            let advice =
+                "check that this machine can use the proxy, and that the proxy reaches the server";
             ("CONNECT", error, advice)
         })?;
     }
@@ -138,7 +139,10 @@ fn way(
 }
 
 fn connect(addresses: &[SocketAddr]) -> io::Result<TcpStream> {
-    let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
+    let mut last = io::Error::new(
+        io::ErrorKind::NotFound,
+        "the host name does not resolve to an address",
+    );
     for address in addresses {
         match TcpStream::connect_timeout(address, STEP_TIMEOUT) {
             Ok(stream) => {
@@ -167,7 +171,7 @@ fn open_tunnel(stream: &mut TcpStream, proxy: &Proxy, (host, port): (&str, u16))
             break;
         }
     }
-    Err(io::Error::other("its answer to CONNECT does not end"))
+    Err(io::Error::other("its answer to CONNECT is incomplete"))
 }
 
 /// The stream after the TLS handshake.
@@ -188,14 +192,14 @@ fn tls_stream(
 
 fn tls_advice(error: &str) -> &'static str {
     if error.contains("Expired") || error.contains("NotValidYet") {
-        "have its certificate renewed, unless the clock of this machine is wrong"
+        "renew the server's certificate, unless this machine's clock is wrong"
     } else if error.contains("UnknownIssuer") {
         "name the file of its authority in `ca` of the server or in SSL_CERT_FILE, or add it to the \
          certificates of the system"
     } else if error.contains("NotValidForName") {
-        "use the name in the URL that its certificate is for"
+        "use the host name that its certificate was issued for"
     } else {
-        "does `https` belong there, and does it speak TLS 1.2 or 1.3?"
+        "check that the port serves HTTPS, with TLS 1.2 or 1.3"
     }
 }
 
@@ -230,7 +234,7 @@ fn ask(
     let (begun, mut head, mut part) = (Instant::now(), Vec::new(), [0; 1024]);
     while !head.windows(4).any(|end| end == b"\r\n\r\n") {
         if head.len() > HEAD_MAX || begun.elapsed() > HEAD_TIMEOUT {
-            return Err(io::Error::other("the head of the answer does not end"));
+            return Err(io::Error::other("the head of the answer is incomplete"));
         }
         match stream.read(&mut part)? {
             0 => break,
@@ -274,16 +278,16 @@ fn http_date(text: &str) -> Option<u64> {
 fn judged(subject: &str, facts: &str, status: u16, signs_in: bool) -> Finding {
     let message = format!("{subject}: {facts}");
     match status {
-        401 if signs_in => Finding::note(CHECK, message)
-            .advice("it wants a login: `mcpvisor auth status` says whether there is one"),
+        401 if signs_in => Finding::note(CHECK, message).advice(
+            "it requires a login: `mcpvisor auth status` shows whether the gateway has one",
+        ),
         401 | 403 => Finding::error(CHECK, message)
-            .advice("it refuses the `headers` of the configuration: is the token right?"),
-        404 | 410 => Finding::warning(CHECK, message).advice("is the path of the URL right?"),
+            .advice("it rejects the configured `headers`: check the token"),
+        404 | 410 => Finding::warning(CHECK, message).advice("check the path of the URL"),
         429 => Finding::warning(CHECK, message).advice("the server limits requests; retry later"),
-        300..=399 => {
-            Finding::note(CHECK, message).advice("it redirects; write the address that it leads to")
-        }
-        500.. => Finding::error(CHECK, message).advice("it is ill: look into its own log"),
+        300..=399 => Finding::note(CHECK, message)
+            .advice("it redirects; configure the URL that it redirects to"),
+        500.. => Finding::error(CHECK, message).advice("the server fails: see its own log"),
         // 400, 405 and 406 are common answers to such a request.
         _ => Finding::good(CHECK, message),
     }
@@ -296,7 +300,7 @@ fn clock(subject: &str, theirs: u64, ours: u64) -> Option<Finding> {
         let word = if theirs > ours { "ahead of" } else { "behind" };
         let message = format!("{subject}: its clock is {apart} seconds {word} ours");
         Finding::warning("clock", message)
-            .advice("set the clock of this machine by NTP (`timedatectl`), if it is the wrong one")
+            .advice("if this machine's clock is wrong, synchronize it over NTP (`timedatectl`)")
     })
 }
 

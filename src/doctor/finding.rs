@@ -90,7 +90,7 @@ pub fn report_text(findings: &[Finding], paint: Paint) -> String {
         count(findings, Level::Warning),
     );
     text.push_str(&match (errors, warnings) {
-        (0, 0) => "nothing is wrong\n".to_owned(),
+        (0, 0) => "no problems found\n".to_owned(),
         _ => format!("errors: {errors}, warnings: {warnings}\n"),
     });
     text
@@ -118,7 +118,7 @@ error    port: taken\\u{1b}[2J
 errors: 1, warnings: 0
 ";
         assert_eq!(report_text(&findings, Paint::default()), expected);
-        assert_eq!(report_text(&[], Paint::default()), "nothing is wrong\n");
+        assert_eq!(report_text(&[], Paint::default()), "no problems found\n");
         let json = report_json(&findings);
         assert_eq!(json["errors"], 1);
         assert_eq!(json["findings"][0]["advice"], "free it");

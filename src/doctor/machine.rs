@@ -33,7 +33,7 @@ pub(super) fn config_file(path: &Path) -> Vec<Finding> {
     let shown = path.display();
     let mode = found.mode();
     if mode & WRITABLE_BY_GROUP != 0 {
-        let message = format!("{shown}: its group can write it, and start programs with it");
+        let message = format!("{shown}: its group can change it, and thereby start programs");
         return vec![Finding::warning("config", message).advice(format!("chmod g-w '{shown}'"))];
     }
     if mode & READABLE_BY_OTHERS != 0 {
@@ -52,10 +52,10 @@ pub(super) fn vault(vault: &Vault) -> Vec<Finding> {
     vec![match vault.check() {
         Ok(()) => Finding::good(
             "credentials",
-            format!("kept tokens are sealed with {}", vault.key_source()),
+            format!("stored tokens are encrypted with {}", vault.key_source()),
         ),
-        Err(error) => Finding::error("credentials", format!("kept tokens: {error}")).advice(
-            "bring the key back; until then the gateway keeps no token, and writes over none that it cannot read",
+        Err(error) => Finding::error("credentials", format!("stored tokens: {error}")).advice(
+            "restore the key; until then the gateway stores no tokens, and overwrites none that it cannot read",
         ),
     }]
 }
@@ -63,7 +63,10 @@ pub(super) fn vault(vault: &Vault) -> Vec<Finding> {
 pub(super) fn data_dir(path: &Path) -> Vec<Finding> {
     let mut findings = match path.symlink_metadata() {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            let message = format!("{} is not there yet; the gateway makes it", path.display());
+            let message = format!(
+                "{} does not exist yet; the gateway creates it",
+                path.display()
+            );
             vec![Finding::note("data directory", message)]
         }
         Err(error) => {
@@ -100,7 +103,9 @@ fn data_dir_state(path: &Path, found: &Metadata) -> Finding {
         return Finding::error(CHECK, message).advice(format!("chmod 700 '{shown}'"));
     }
     if found.mode() & OPEN_TO_OTHERS != 0 {
-        let message = format!("{shown} is open to others; the gateway closes it when it starts");
+        let message = format!(
+            "{shown} is accessible to other users; the gateway restricts it when it starts"
+        );
         return Finding::warning(CHECK, message).advice(format!("chmod 700 '{shown}'"));
     }
     Finding::good(CHECK, format!("{shown}: only you can read it"))
@@ -116,7 +121,7 @@ fn space(path: &Path) -> Option<Finding> {
 
 fn space_finding(free: u64, path: &Path) -> Finding {
     let message = format!("{} MiB are free at {}", free >> 20, path.display());
-    let advice = "make room, or choose another `data_dir` under [gateway]";
+    let advice = "free some space, or choose another `data_dir` under [gateway]";
     match free {
         0..SPACE_MIN => Finding::error("disk", message).advice(advice),
         SPACE_MIN..SPACE_LOW => Finding::warning("disk", message).advice(advice),
@@ -141,7 +146,7 @@ fn open_files(most: Option<u64>, front: &FrontSettings) -> Finding {
         return Finding::good("open files", message);
     }
     let advice = "raise the limit of the user, or `LimitNOFILE=` of the service";
-    Finding::warning("open files", format!("{message}, which is few")).advice(advice)
+    Finding::warning("open files", format!("{message}, which is low")).advice(advice)
 }
 
 /// Checks whether a gateway can listen on an address. `held` is the address of the running gateway,
@@ -153,7 +158,7 @@ pub(super) fn port(
 ) -> Vec<Finding> {
     const CHECK: &str = "port";
     if let Some((held, pid)) = held {
-        let message = format!("{held} is held by this gateway (pid {pid})");
+        let message = format!("{held} is in use by this gateway (pid {pid})");
         return vec![Finding::good(CHECK, message)];
     }
     vec![match TcpListener::bind(listen) {

@@ -78,7 +78,7 @@ impl Check {
             let message = format!("{}: no result within {seconds} seconds", self.name);
             vec![
                 Finding::error("doctor", message)
-                    .advice("look whether the machine or its network hangs"),
+                    .advice("check whether the machine or its network hangs"),
             ]
         };
         (self.name.clone(), found.unwrap_or_else(|_| late()))
@@ -134,7 +134,7 @@ fn config_findings(subject: &Subject<'_>) -> Vec<Finding> {
     let loaded = match subject.loaded {
         Ok(loaded) => loaded,
         Err(error) => {
-            let advice = "mend the file; `mcpvisor check` shows this alone";
+            let advice = "fix the file; `mcpvisor check` shows only these errors";
             return vec![Finding::error("config", error.to_string()).advice(advice)];
         }
     };

@@ -42,7 +42,8 @@ pub(super) fn runtimes(
         match find_program(name, &path) {
             Some(path) => Check::new(name, version_finding(path, Vec::new())),
             None => {
-                let message = format!("`{name}` is not there; servers that start with it need it");
+                let message =
+                    format!("`{name}` is not installed; servers that are started with it need it");
                 Check::new(name, async { vec![Finding::note("program", message)] })
             }
         }
@@ -64,7 +65,7 @@ pub(super) async fn version_finding(path: PathBuf, servers: Vec<String>) -> Vec<
         Ok(version) => Finding::good("program", format!("{shown} {version}{whose}")),
         Err(why) => {
             let message = format!("`{shown} --version` {why}{whose}");
-            let advice = format!("run it by hand, and install {} anew", file_name(&path));
+            let advice = format!("run it manually, and reinstall {}", file_name(&path));
             Finding::error("program", message).advice(advice)
         }
     }]

@@ -9,26 +9,27 @@ const CHECK: &str = "gateway";
 pub(super) fn findings(status: Option<&Status>) -> Vec<Finding> {
     let Some(status) = status else {
         let advice = "`mcpvisor serve` starts it";
-        return vec![Finding::note(CHECK, "none runs with this configuration").advice(advice)];
+        return vec![
+            Finding::note(CHECK, "no gateway runs with this configuration").advice(advice),
+        ];
     };
     let version = &status.version;
     let mut found = vec![Finding::good(CHECK, format!("runs, pid {}", status.pid))];
     let own = env!("CARGO_PKG_VERSION");
     if version != own {
-        let message = format!("it is version {version}, this command {own}");
-        found.push(Finding::warning(CHECK, message).advice("start the gateway again"));
+        let message = format!("the gateway has version {version}, this command {own}");
+        found.push(Finding::warning(CHECK, message).advice("restart the gateway"));
     }
     let config = &status.config;
     if let Some(why) = &config.refused {
-        let message = format!("the last change of the configuration is not in force: {why}");
+        let message = format!("the last configuration change was rejected: {why}");
         found.push(
-            Finding::error(CHECK, message)
-                .advice("mend the file; it is read again when it changes"),
+            Finding::error(CHECK, message).advice("fix the file; it is reloaded when it changes"),
         );
     }
     for key in &config.needs_restart {
-        let message = format!("`{key}` changes with a restart");
-        found.push(Finding::warning(CHECK, message).advice("start the gateway again"));
+        let message = format!("`{key}` changed; a restart applies it");
+        found.push(Finding::warning(CHECK, message).advice("restart the gateway"));
     }
     if let Some(why) = &status.history_failure {
         found.push(Finding::warning(

@@ -176,17 +176,12 @@ impl Gateway {
             log,
             tls: tls(),
         };
-        let state = build(
-            &config,
-            inputs,
-            config_view(loaded.path, loaded.warnings),
-            &saved,
-        )?;
+        let view = config_view(loaded.path, loaded.warnings);
+        let state = build(&config, inputs, view, &saved)?;
         restore_sessions(&state, &servers).await;
         let token = server.address.and(Some(Arc::clone(&kept.token)));
-        place
-            .keep(&config.data_dir, kept.named(token.clone(), &address))
-            .await;
+        let named = kept.named(token.clone(), &address);
+        place.keep(&config.data_dir, named).await;
         let (operator, requests) = operator(&state, &config, token, &server);
         let control = LocalServer::start(&config.data_dir, lease.clone(), operator.clone()).await;
         let key_uses = key_uses::keep(&state, &config, kept.key_uses);

@@ -179,7 +179,7 @@ async function test() {
     await page.goto(`${base}/ui/servers`);
     await page.getByLabel("API token").fill("wrong");
     await page.keyboard.press("Enter");
-    await page.getByText("not the token of this gateway").waitFor();
+    await page.getByText("This token is invalid").waitFor();
     await page.getByLabel("API token").fill(run("token"));
     await page.keyboard.press("Enter");
     await page.waitForURL(`${base}/ui/servers`);
@@ -205,7 +205,7 @@ async function test() {
     await other.getByRole("heading", { name: "2 servers need attention" }).waitFor();
     await other.context().clearCookies();
     await other.goto(link);
-    await other.getByText("used already").waitFor();
+    await other.getByText("already used").waitFor();
     await other.context().close();
   });
 
@@ -221,7 +221,7 @@ async function test() {
     await name.fill("added");
     await page.getByLabel("Arguments").fill("example-server");
     await page.getByRole("button", { name: "Add" }).click();
-    await page.getByText("is added").waitFor();
+    await page.getByText("was added").waitFor();
     await page.locator("#server-head").getByText("up", { exact: true }).waitFor();
   });
 
@@ -340,7 +340,7 @@ async function test() {
     await page.goto(`${base}/ui`);
     await page.keyboard.press("Tab");
     const focused = () => page.evaluate(() => document.activeElement?.textContent);
-    assert.equal(await focused(), "Skip to the content");
+    assert.equal(await focused(), "Skip to content");
     await page.keyboard.press("Enter");
     assert.equal(await page.evaluate(() => document.activeElement?.id), "main");
     await page.keyboard.press("Tab");
@@ -385,24 +385,24 @@ async function test() {
       + "[servers.planned]\ncommand = \"true\"\nenabled = false\n[limits]\nbody = \"1MiB\"\n";
     await inAllForms(storageState, async (page, check) => {
       await page.goto(`${base}/ui/config`);
-      await page.getByLabel("The whole file").fill("[servers.x]\ncomand = \"x\"");
-      await page.getByRole("button", { name: "See what changes" }).click();
+      await page.getByLabel("New configuration").fill("[servers.x]\ncomand = \"x\"");
+      await page.getByRole("button", { name: "Preview changes" }).click();
       await page.getByText("unknown key").waitFor();
       await check("refused");
-      await page.getByLabel("The whole file").fill(content);
-      await page.getByRole("button", { name: "See what changes" }).click();
+      await page.getByLabel("New configuration").fill(content);
+      await page.getByRole("button", { name: "Preview changes" }).click();
       await page.getByText("+ [servers.planned]").waitFor();
       await check("plan");
     });
     await page.goto(`${base}/ui/config`);
-    await page.getByLabel("The whole file").fill(content);
-    await page.getByRole("button", { name: "See what changes" }).click();
-    await page.getByRole("button", { name: "Put it in force" }).click();
-    await page.getByText("The new content is in force").waitFor();
+    await page.getByLabel("New configuration").fill(content);
+    await page.getByRole("button", { name: "Preview changes" }).click();
+    await page.getByRole("button", { name: "Apply" }).click();
+    await page.getByText("The new configuration is active").waitFor();
     await page.getByRole("button", { name: "Compare" }).first().click();
     await page.getByText("- [servers.planned]").waitFor();
-    await page.getByRole("button", { name: "Put it in force" }).click();
-    await page.getByText("The new content is in force").waitFor();
+    await page.getByRole("button", { name: "Apply" }).click();
+    await page.getByText("The new configuration is active").waitFor();
   });
 
   await step("the overview plots what there was", async () => {
@@ -431,7 +431,7 @@ async function test() {
     await plain.getByRole("button", { name: "Remove" }).click();
     await plain.getByText("Remove added from the configuration?").waitFor();
     await plain.getByRole("button", { name: "Yes" }).click();
-    await plain.getByText("is removed").waitFor();
+    await plain.getByText("was removed").waitFor();
     await plain.context().close();
   });
 

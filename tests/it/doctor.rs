@@ -48,7 +48,7 @@ async fn a_gateway_that_is_well_has_no_errors() {
     gateway.wait_state("one", "up").await;
     let (code, report) = doctor(&gateway.setup).await;
     assert_eq!((code, &report["errors"]), (0, &0.into()), "{report:#}");
-    let held = format!("{} is held by this gateway", gateway.address);
+    let held = format!("{} is in use by this gateway", gateway.address);
     for part in [
         &held,
         "config.toml: 1 server",
@@ -106,18 +106,22 @@ async fn every_fault_is_found_with_what_to_do() {
     assert_eq!(code, 1, "{report:#}");
     let table = [
         ("`no-such-program` was not found", "error", ""),
-        ("bin/node --version` failed", "error", "install node anew"),
+        ("bin/node --version` failed", "error", "reinstall node"),
         ("`NO_SUCH` is not set", "error", ""),
-        ("`shut`, http://127.0.0.1", "error", "is the server running"),
+        (
+            "`shut`, http://127.0.0.1",
+            "error",
+            "check that the server is running",
+        ),
         (
             "`nowhere`, https://no.such.invalid/mcp: DNS",
             "error",
-            "typing error",
+            "check the URL for typos",
         ),
         ("the address is in use by", "error", ""),
-        ("its group can write it", "warning", "chmod g-w"),
-        ("open to others", "warning", "chmod 700"),
-        ("none runs", "note", "mcpvisor serve"),
+        ("its group can change it", "warning", "chmod g-w"),
+        ("accessible to other users", "warning", "chmod 700"),
+        ("no gateway runs", "note", "mcpvisor serve"),
     ];
     for (part, level, advice) in table {
         let (found_level, found_advice) = found(&report, part);
@@ -214,7 +218,7 @@ async fn a_url_is_followed_to_its_answer_without_telling_secrets() {
     let (level, advice) = found(&report, "HTTP 403");
     assert_eq!(level, "error", "{report:#}");
     assert!(advice.contains("`headers`"), "{advice}");
-    assert_eq!(found(&report, "its certificate ends in").0, "warning");
+    assert_eq!(found(&report, "its certificate expires in").0, "warning");
     assert_eq!(found(&report, "seconds behind ours").0, "warning");
     let request = heard.recv_timeout(Duration::from_secs(5)).unwrap();
     assert!(

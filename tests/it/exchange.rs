@@ -287,7 +287,7 @@ async fn an_operator_orders_for_all_tokens_of_a_subject() {
         !status.contains("ada") && status.contains("eve"),
         "{status}"
     );
-    assert!(ordered("logout").contains("nobody was logged in"));
+    assert!(ordered("logout").contains("there was no login"));
     // Then their next calls get new ones.
     for (token, n) in tokens.iter().chain([&eve]).zip(11..) {
         let answer = all.call(token, n).await;

@@ -62,7 +62,7 @@ async fn every_call_is_kept_however_it_ended_and_can_be_made_again() {
     let refused = run(&gateway, &["history", "--replay", "1"])
         .await
         .unwrap_err();
-    assert!(refused.contains("no call with the id 1"), "{refused}");
+    assert!(refused.contains("no call has the id 1"), "{refused}");
     let refused = run(&gateway, &["history", "--outcome", "x"])
         .await
         .unwrap_err();

@@ -81,7 +81,7 @@ async fn a_broken_file_is_told_with_its_place_and_changes_nothing() {
     }
     let (succeeded, printed) = setup.run(&["rollback"]);
     assert!(
-        !succeeded && printed.contains("nothing is kept"),
+        !succeeded && printed.contains("no previous version is kept"),
         "{printed}"
     );
     assert_eq!(fs::read_to_string(setup.path("config.toml")).unwrap(), old);
@@ -95,7 +95,7 @@ async fn a_file_without_a_version_is_migrated_under_a_gateway_that_runs_on() {
     let pid = gateway.server_pid("one");
     let (succeeded, printed) = setup.run(&["config", "migrate"]);
     assert!(
-        succeeded && printed.contains("newest version now"),
+        succeeded && printed.contains("now has the newest version"),
         "{printed}"
     );
     let new = fs::read_to_string(setup.path("config.toml")).unwrap();

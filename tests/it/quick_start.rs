@@ -126,18 +126,16 @@ async fn a_gateway_without_a_file_writes_one_with_the_first_server() {
     assert_eq!(added.status, 303, "{added:?}");
     gateway.wait_state("two", "up").await;
     let text = fs::read_to_string(&file).unwrap();
-    assert!(text.contains("[servers.two]") && text.lines().count() < 12, "{text}");
+    assert!(
+        text.contains("[servers.two]") && text.lines().count() < 12,
+        "{text}"
+    );
     let mode = fs::metadata(&file).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
     // It is the file of the gateway from now on: by hand, by commands and after a restart.
     let said = run(
         &gateway,
-        &[
-            "servers",
-            "add",
-            "three",
-            "http://127.0.0.1:9/mcp",
-        ],
+        &["servers", "add", "three", "http://127.0.0.1:9/mcp"],
     );
     assert!(said.await.unwrap().contains("config.toml"));
     until("the third server", || async {

@@ -159,7 +159,11 @@ async fn a_program_is_added_disabled_enabled_and_removed_by_its_name() {
     let setup = &gateway.setup;
     let mark = setup.mark();
     let program = [Setup::BINARY, "example-server"];
-    let add = [&["servers", "add", "two", "--env", &mark, "--"][..], &program].concat();
+    let add = [
+        &["servers", "add", "two", "--env", &mark, "--"][..],
+        &program,
+    ]
+    .concat();
     let (succeeded, printed) = setup.run(&add);
     assert!(succeeded, "{printed}");
     for word in ["added    two", "config.toml", "two · up", "11 tools"] {
@@ -171,14 +175,20 @@ async fn a_program_is_added_disabled_enabled_and_removed_by_its_name() {
     assert!(run("disable").0 && text().contains("enabled = false"));
     gateway.wait_state("two", "disabled").await;
     let (succeeded, printed) = setup.run(&["servers", "wait", "two", "--timeout", "0s"]);
-    assert!(!succeeded && printed.contains("two · disabled"), "{printed}");
+    assert!(
+        !succeeded && printed.contains("two · disabled"),
+        "{printed}"
+    );
     assert!(run("enable").0);
     let (succeeded, printed) = run("wait");
     assert!(succeeded, "{printed}");
     gateway.wait_state("two", "up").await;
     assert!(run("remove").0 && !text().contains("two"));
     let (succeeded, printed) = run("wait");
-    assert!(!succeeded && printed.contains("no server `two`"), "{printed}");
+    assert!(
+        !succeeded && printed.contains("no server `two`"),
+        "{printed}"
+    );
 }
 
 /// Runs the command with a text on stdin.
@@ -186,7 +196,12 @@ fn fed(setup: &Setup, arguments: &[&str], text: &str) -> String {
     let mut command = setup.command(arguments);
     let command = command.stdin(Stdio::piped()).stdout(Stdio::piped());
     let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
-    child.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
+    child
+        .stdin
+        .take()
+        .unwrap()
+        .write_all(text.as_bytes())
+        .unwrap();
     let output = child.wait_with_output().unwrap();
     String::from_utf8([output.stdout, output.stderr].concat()).unwrap()
 }
@@ -201,14 +216,30 @@ fn whatever_documentation_shows_can_be_pasted() {
         (vec![line], "TOKEN = \"a b\""),
         (vec!["files", line], "[servers.files]"),
         (vec![json], "[servers.two]\nurl = \"https://b.example/mcp\""),
-        (vec!["files", "--disabled", "--", "npx", "x"], "enabled = false"),
         (
-            vec!["docs", "https://b.example/mcp", "--bearer", "${T}", "--header", "X-A: b"],
+            vec!["files", "--disabled", "--", "npx", "x"],
+            "enabled = false",
+        ),
+        (
+            vec![
+                "docs",
+                "https://b.example/mcp",
+                "--bearer",
+                "${T}",
+                "--header",
+                "X-A: b",
+            ],
             "X-A = \"b\"\nAuthorization = \"Bearer ${T}\"",
         ),
-        (vec!["files", "https://b.example/mcp", "--", "npx"], "not both"),
+        (
+            vec!["files", "https://b.example/mcp", "--", "npx"],
+            "not both",
+        ),
         (vec!["files", "--header", "A: b", "--", "npx"], "no headers"),
-        (vec!["docs", "https://b.example/mcp", "--env", "A=b"], "no environment"),
+        (
+            vec!["docs", "https://b.example/mcp", "--env", "A=b"],
+            "no environment",
+        ),
         (vec!["name", json], "these are 2"),
         (vec![], "name a server"),
     ];
@@ -217,7 +248,11 @@ fn whatever_documentation_shows_can_be_pasted() {
         let (_, printed) = setup.run(&all);
         assert!(printed.contains(expected), "{arguments:?}: {printed}");
     }
-    for (text, expected) in [(json, "[servers.one]"), (line, "[servers.filesystem]"), ("", "stdin is empty")] {
+    for (text, expected) in [
+        (json, "[servers.one]"),
+        (line, "[servers.filesystem]"),
+        ("", "stdin is empty"),
+    ] {
         let printed = fed(&setup, &["servers", "add", "--dry-run", "-"], text);
         assert!(printed.contains(expected), "{text}: {printed}");
     }
@@ -230,13 +265,36 @@ fn the_first_server_makes_a_short_file_and_can_join_a_view() {
     fs::remove_file(setup.path("config.toml")).unwrap();
     let home = setup.path("home");
     let setup = setup.variable("HOME", home.to_str().unwrap());
-    let add = ["servers", "add", "docs", "https://b.example/mcp", "--view", "reading"];
+    let add = [
+        "servers",
+        "add",
+        "docs",
+        "https://b.example/mcp",
+        "--view",
+        "reading",
+    ];
     let (succeeded, printed) = setup.run(&add);
-    assert!(succeeded && printed.contains("removed  example"), "{printed}");
+    assert!(
+        succeeded && printed.contains("removed  example"),
+        "{printed}"
+    );
     let text = fs::read_to_string(home.join(".config/mcpvisor/config.toml")).unwrap();
-    assert!(text.starts_with("# The configuration of mcpvisor."), "{text}");
+    assert!(
+        text.starts_with("# The configuration of mcpvisor."),
+        "{text}"
+    );
     assert!(text.lines().count() < 12, "{text}");
-    assert!(text.contains("[views.reading]\nservers = [\"docs\"]"), "{text}");
-    let (succeeded, printed) = setup.run(&["servers", "add", "more", "https://c.example/", "--view", "reading"]);
+    assert!(
+        text.contains("[views.reading]\nservers = [\"docs\"]"),
+        "{text}"
+    );
+    let (succeeded, printed) = setup.run(&[
+        "servers",
+        "add",
+        "more",
+        "https://c.example/",
+        "--view",
+        "reading",
+    ]);
     assert!(succeeded && !printed.contains("example:"), "{printed}");
 }

@@ -135,7 +135,7 @@ async fn who_signed_in_by_mistake_takes_it_back() {
         done.contains("Signed in") && done.contains("first"),
         "{done}"
     );
-    assert!(done.contains("This was not me"), "{done}");
+    assert!(done.contains("Revoke this access"), "{done}");
     let (_, after) = done.split_once("name=\"word\" value=\"").unwrap();
     let word = after.split('"').next().unwrap();
     assert_eq!(text_of(&user.call(1).await["result"]), "http {\"n\":1}");

@@ -76,7 +76,10 @@ async fn tools_are_listed_and_shown() {
             "did you mean `one__add`?",
         ),
         (&["tools", "show", "x"], "`mcpvisor tools ls`"),
-        (&["tools", "ls", "--server", "x"], "no tool of a server `x`"),
+        (
+            &["tools", "ls", "--server", "x"],
+            "no tools of a server `x`",
+        ),
         (&["tools", "ls", "--view", "x"], "there is no view `x`"),
     ];
     for (arguments, part) in table {

@@ -45,7 +45,7 @@ async fn the_key_is_replaced_while_tokens_are_read_and_written() {
     for n in 0..5 {
         let before = fs::read_to_string(&file).unwrap();
         authority.expire_tokens();
-        // The call gets another token, which is kept, while all is sealed anew.
+        // The call gets another token, which is kept, while all is re-encrypted.
         let rotating = gateway.setup.command(&["vault", "rotate"]);
         let mut rotating = { rotating }.stdout(Stdio::null()).spawn().unwrap();
         let result = client.call("docs__echo", json!({ "n": n })).await;
@@ -55,7 +55,7 @@ async fn the_key_is_replaced_while_tokens_are_read_and_written() {
     }
     let (good, said) = gateway.setup.run(&["doctor"]);
     assert!(
-        said.contains("kept tokens are sealed with the key in"),
+        said.contains("stored tokens are encrypted with the key in"),
         "{good}: {said}"
     );
     gateway.kill();
@@ -95,7 +95,7 @@ async fn a_rotation_that_is_killed_leaves_all_readable_and_goes_on() {
     rotating.wait().unwrap();
     read_all();
     let (good, said) = setup.run(&["vault", "rotate"]);
-    assert!(good && said.contains("sealed anew"), "{said}");
+    assert!(good && said.contains("re-encrypted"), "{said}");
     assert!(!data_dir.join("vault.previous").exists());
     read_all();
 }
@@ -135,7 +135,7 @@ async fn a_wrong_key_is_named_and_costs_nothing() {
     assert!(!good && said.contains("chmod o-w"), "{said}");
     fs::set_permissions(&old, Permissions::from_mode(0o600)).unwrap();
     let (good, said) = gateway.setup.run(&rotate);
-    assert!(good && said.contains("1 files are sealed anew"), "{said}");
+    assert!(good && said.contains("re-encrypted 1 files"), "{said}");
     // The gateway that runs writes with the new one from now on.
     authority.expire_tokens();
     let client = Client::open(&gateway).await;

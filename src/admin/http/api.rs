@@ -84,7 +84,7 @@ pub(super) async fn conclude(
         Ok(Err(failure)) => failure,
         Err(_) => {
             log::error!(path = request.path(); "handling a request panicked");
-            let message = "a bug of the gateway ended this request; it is in the gateway's log";
+            let message = "internal error; the gateway's log has the details";
             Failure::new(ErrorKind::Internal, message)
         }
     };
@@ -173,7 +173,7 @@ pub(super) async fn authorize(request: &HttpRequest, operator: &Operator) -> Res
         return Ok(());
     }
     let message = match presented {
-        Some(_) => "this is not the token of this gateway; `mcpvisor token` shows it",
+        Some(_) => "invalid API token; `mcpvisor token` shows the current one",
         None => {
             "the API needs its token, as `X-Session-Token` or `Authorization: Bearer`; \
              `mcpvisor token` shows it"

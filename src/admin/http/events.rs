@@ -26,7 +26,8 @@ pub(super) async fn stream(call: ApiRequest<'_>) -> Result<ApiAnswer, Failure> {
     let after = call.last_event_id.as_deref();
     let listener = call.operator.state.log.events().listen(after);
     let listener = listener.ok_or_else(|| {
-        let message = "as many read the events as may, or the gateway stops; try again later";
+        let message =
+            "too many event streams are open, or the gateway is shutting down; retry later";
         Failure::new(ErrorKind::Overloaded, message).retry_after_ms(1000)
     })?;
     Ok(ApiAnswer::events(bytes(listener, kinds)))
@@ -41,7 +42,7 @@ fn kinds(names: &str) -> Result<Vec<EventKind>, Failure> {
     };
     let kinds: Option<Vec<EventKind>> = names.split(',').map(|name| kind(name.trim())).collect();
     kinds.ok_or_else(|| {
-        invalid("query: `types` must name some of server, call, log, pin, by commas")
+        invalid("query: `types` must be a comma-separated list of server, call, log and pin")
     })
 }
 

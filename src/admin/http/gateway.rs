@@ -22,7 +22,7 @@ pub(super) async fn token(call: ApiRequest<'_>) -> Result<ApiAnswer, Failure> {
 pub(super) async fn rotate(call: ApiRequest<'_>) -> Result<ApiAnswer, Failure> {
     let token = token_of(&call)?;
     token.rotate().await.map_err(|error| {
-        let message = format!("the new token cannot be kept, the old one holds: {error}");
+        let message = format!("cannot store the new token; the old one stays valid: {error}");
         Failure::new(ErrorKind::Internal, message)
     })?;
     Ok(shown(token))

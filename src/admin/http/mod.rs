@@ -140,7 +140,7 @@ async fn only_get(request: HttpRequest) -> HttpResponse {
         let response = HttpResponse::NoContent().insert_header(ALLOW).finish();
         return with_title_case_headers(response);
     }
-    let message = format!("`{}` answers GET only", request.path());
+    let message = format!("`{}` supports only GET", request.path());
     let failure = Failure::new(ErrorKind::HttpMethodNotAllowed, message);
     let response = HttpResponse::MethodNotAllowed()
         .insert_header(ALLOW)

@@ -210,7 +210,7 @@ fn offer_page(offer: &OfferedLogin, proof: &str) -> Markup {
                     b { (text::line(server)) } " are made with "
                     strong { "your" } " account at " (text::code(&offer.issuer)) "."
                 }
-                p { "This was asked for by " (text::sentence(&offer.requester)) "." }
+                p { "Requested by " (text::sentence(&offer.requester)) "." }
                 p .notice.warn {
                     "Continue only if you asked for this yourself. If another person gave you this \
                      link, close this page."
@@ -239,7 +239,7 @@ fn granted_page(granted: &FinishedLogin) -> Markup {
                 form method="post" action="?" {
                     input type="hidden" name=(WORD) value=(granted.take_back);
                     p { "If you did this by mistake:" }
-                    button type="submit" { "This was not me: revoke it" }
+                    button type="submit" { "Revoke this access" }
                 }
             }
         },
@@ -256,7 +256,7 @@ fn taken_back_page(taken: &TakenBackLogin) -> Markup {
                 p {
                     "The gateway has forgotten the token for the server " b { (text::line(server)) }
                     " and asked the authorization server to revoke it. Calls of " (whose(user))
-                    " do not use your account any more."
+                    " no longer use your account."
                 }
                 p .hint { "Tell the operator of this gateway who gave you the link." }
             }

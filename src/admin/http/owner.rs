@@ -114,13 +114,13 @@ fn admit(
     clients: Arc<Semaphore>,
 ) -> Result<(ViewId, OwnedSemaphorePermit), Failure> {
     if request.method() != Method::CONNECT {
-        let message = "this socket becomes the connection of an MCP client with `CONNECT` only";
+        let message = "use `CONNECT` to open an MCP connection on this socket";
         return Err(Failure::new(ErrorKind::HttpMethodNotAllowed, message));
     }
     let view = header_of(request.headers(), &VIEW_HEADER)?;
     let view = operator.view_named(view)?;
     let permit = clients.try_acquire_owned().map_err(|_| {
-        let message = format!("{CLIENTS_MAX} commands speak to servers already");
+        let message = format!("{CLIENTS_MAX} commands are already connected to servers");
         Failure::new(ErrorKind::Overloaded, message)
     })?;
     Ok((view, permit))

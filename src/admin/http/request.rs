@@ -115,11 +115,11 @@ impl Query {
                     [] => "none".to_owned(),
                     known => known.join(", "),
                 };
-                let message = format!("query: {shown:?} is unknown here; there are: {known}");
+                let message = format!("query: unknown parameter {shown:?}; known are: {known}");
                 return Err(invalid(message));
             }
             if read.iter().any(|(other, _)| *other == name) {
-                return Err(invalid(format!("query: `{shown}` comes twice")));
+                return Err(invalid(format!("query: `{shown}` is repeated")));
             }
             read.push((name.into_owned(), value.into_owned()));
         }
@@ -273,7 +273,7 @@ pub(super) fn object(
     match (rule, body.is_empty()) {
         (BodyRule::None | BodyRule::Optional, true) => return Ok(None),
         (BodyRule::Required, true) => return Err(invalid("body: a JSON object is missing")),
-        (BodyRule::None, false) => return Err(invalid("body: this request takes none")),
+        (BodyRule::None, false) => return Err(invalid("body: must be empty for this request")),
         (BodyRule::Optional | BodyRule::Required, false) => {}
     }
     check_json(content_type)?;
@@ -282,7 +282,7 @@ pub(super) fn object(
         Ok(_) => Err(invalid("body: must be a JSON object")),
         Err(error) => {
             let (line, column) = (error.line(), error.column());
-            let message = format!("body: no JSON at line {line}, column {column}");
+            let message = format!("body: invalid JSON at line {line}, column {column}");
             Err(Failure::new(ErrorKind::ParseError, message))
         }
     }

@@ -96,13 +96,13 @@ pub(super) fn find<'r>(
     let mut matching = of_path(routes, path, access).peekable();
     if matching.peek().is_none() {
         let path: String = path.chars().take(100).collect();
-        let message = format!("there is nothing at `{path}`; docs/api.md lists what there is");
+        let message = format!("no such path: `{path}`; docs/api.md lists the API");
         return Err(Failure::new(ErrorKind::NotFound, message));
     }
     matching
         .find(|(route, _)| route.method == method)
         .ok_or_else(|| {
-            let message = format!("this path answers {} only", methods(routes, path, access));
+            let message = format!("this path supports only {}", methods(routes, path, access));
             Failure::new(ErrorKind::HttpMethodNotAllowed, message)
         })
 }

@@ -31,7 +31,7 @@ async fn handle(
 ) -> Result<ApiAnswer, Failure> {
     authorize(request, operator).await?;
     if request.method() != Method::POST {
-        let message = "with `serverId` the endpoint answers POST only";
+        let message = "with `serverId`, the endpoint supports only POST";
         return Err(Failure::new(ErrorKind::HttpMethodNotAllowed, message));
     }
     let query = Query::read(request.query_string(), &[SERVER_ID])?;

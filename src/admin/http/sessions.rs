@@ -31,6 +31,6 @@ pub(super) async fn end(call: ApiRequest<'_>) -> Result<ApiAnswer, Failure> {
 }
 
 fn unknown() -> Failure {
-    let message = "no session has this handle; `GET /api/sessions` lists those that there are";
+    let message = "unknown session handle; `GET /api/sessions` lists the sessions";
     Failure::new(ErrorKind::SessionNotFound, message)
 }

@@ -42,7 +42,7 @@ pub(super) fn families(scrape: &Scrape) -> Vec<Family> {
     families.push(escalations(status));
     families.push(Family::new(
         "mcpvisor_mailbox_wait_seconds",
-        "How long a message to an actor of this thread waited just now",
+        "Current wait of a message to an actor of this thread",
         Samples::Seconds(scrape.mailbox_waits.clone()),
     ));
     families.extend(of_counters(&scrape.counters));
@@ -58,12 +58,12 @@ fn of_process(process: &ProcessUsage) -> [Family; 2] {
     [
         Family::gauge(
             "process_resident_memory_bytes",
-            "Memory of the gateway that is resident",
+            "Resident memory of the gateway",
             signed(process.rss_bytes),
         ),
         Family::new(
             "process_cpu_seconds",
-            "Processor time of the gateway",
+            "CPU time of the gateway",
             Samples::Times(cpu),
         ),
     ]
@@ -85,7 +85,7 @@ fn of_children(scrape: &Scrape) -> [Family; 4] {
     [
         Family::new(
             "mcpvisor_children",
-            "Processes of a server that the gateway started and that run",
+            "Running processes that the gateway started for a server",
             Samples::Gauges(children),
         ),
         Family::new(
@@ -95,12 +95,12 @@ fn of_children(scrape: &Scrape) -> [Family; 4] {
         ),
         Family::new(
             "mcpvisor_child_cpu_seconds",
-            "Processor time of a server's processes and their descendants",
+            "CPU time of a server's processes and their descendants",
             Samples::Times(cpu),
         ),
         Family::new(
             "mcpvisor_child_exits",
-            "Ends of processes of a server, by cause",
+            "Exits of a server's processes, by cause",
             Samples::Counters(exits.collect()),
         ),
     ]
@@ -111,32 +111,32 @@ fn of_gateway(status: &Status) -> Vec<Family> {
     let mut families = vec![
         Family::new(
             "mcpvisor_build_info",
-            "The version that runs",
+            "Version of the gateway",
             Samples::Gauges(Numbers::from([(version, 1)])),
         ),
         Family::gauge(
             "mcpvisor_uptime_seconds",
-            "Time since the start",
+            "Time since the gateway started",
             signed(status.uptime_seconds),
         ),
         Family::gauge(
             "mcpvisor_sessions",
-            "Sessions of clients",
+            "Client sessions",
             signed(status.sessions as u64),
         ),
         Family::gauge(
             "mcpvisor_session_bytes",
-            "Bytes of events that are kept for clients that come back",
+            "Bytes of events kept for clients that reconnect",
             signed(status.event_bytes as u64),
         ),
         Family::gauge(
             "mcpvisor_answer_bytes",
-            "Bytes of large answers on their way from servers to clients",
+            "Bytes of large answers in transit from servers to clients",
             signed(status.answer_bytes.0 as u64),
         ),
         Family::gauge(
             "mcpvisor_answer_bytes_peak",
-            "The most that these bytes were since the start",
+            "Maximum of these bytes since the start",
             signed(status.answer_bytes.1 as u64),
         ),
         Family::counter(
@@ -149,7 +149,7 @@ fn of_gateway(status: &Status) -> Vec<Family> {
     families.extend(days.map(|days| {
         Family::gauge(
             "mcpvisor_tls_certificate_days_left",
-            "Whole days until the certificate that is served ends",
+            "Whole days until the served certificate expires",
             days,
         )
     }));
@@ -168,17 +168,17 @@ fn of_actors(status: &Status) -> [Family; 3] {
     [
         Family::new(
             "mcpvisor_actor_restarts",
-            "Restarts of an actor that keeps the servers or the catalog",
+            "Restarts of an actor that manages the servers or the catalog",
             count(|actor| actor.restarts),
         ),
         Family::new(
             "mcpvisor_actor_panics",
-            "Ends of such an actor by a panic of the gateway",
+            "Panics of such an actor",
             count(|actor| actor.panics),
         ),
         Family::new(
             "mcpvisor_mailbox_depth",
-            "Messages that wait for such an actor",
+            "Messages queued for such an actor",
             Samples::Gauges(numbers(|actor| actor.waiting as u64)),
         ),
     ]
@@ -205,7 +205,7 @@ fn escalations(status: &Status) -> Family {
     }
     Family::new(
         "mcpvisor_supervisor_escalations",
-        "Times that a server or an actor failed so often that it counts as broken",
+        "Times that a server or an actor was declared broken after repeated failures",
         Samples::Counters(escalations),
     )
 }

@@ -27,13 +27,13 @@ pub(super) const OF_CONVENTIONS: &[Descriptor] = &[
         Measure::ServerSession,
         "mcp_server_session_duration_seconds",
         Some("mcp.server.session.duration"),
-        "How long sessions of clients lasted that ended.",
+        "Duration of client sessions that ended.",
     ),
     (
         Measure::ClientSession,
         "mcp_client_session_duration_seconds",
         Some("mcp.client.session.duration"),
-        "How long connections to servers lasted that ended.",
+        "Duration of connections to servers that ended.",
     ),
 ];
 
@@ -42,7 +42,7 @@ pub(super) const OF_GATEWAY: &[Descriptor] = &[(
     Measure::Overhead,
     "mcpvisor_overhead_seconds",
     None,
-    "Time of a client's request that its server did not take.",
+    "Part of a client's request time that was not spent at its server.",
 )];
 
 pub(super) fn histogram_family(

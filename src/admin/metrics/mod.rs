@@ -128,7 +128,7 @@ async fn metrics(request: HttpRequest, scraper: web::Data<Scraper>) -> HttpRespo
     let mut hosts = request.headers().get_all(header::HOST);
     let host = hosts.next().and_then(|host| host.to_str().ok());
     if !host.is_some_and(is_loopback) || hosts.next().is_some() {
-        let message = "only the names of this machine are served here, as `localhost`\n";
+        let message = "Host not allowed: use localhost or a loopback address\n";
         return HttpResponse::Forbidden().body(message);
     }
     let accept = request.headers().get(header::ACCEPT);
@@ -142,7 +142,7 @@ async fn metrics(request: HttpRequest, scraper: web::Data<Scraper>) -> HttpRespo
         Ok(text) => HttpResponse::Ok().content_type(content_type).body(text),
         Err(error) => {
             log::error!(error:%; "could not format the metrics");
-            HttpResponse::InternalServerError().body("metrics cannot be written\n")
+            HttpResponse::InternalServerError().body("metrics could not be formatted\n")
         }
     }
 }
@@ -162,7 +162,7 @@ fn is_loopback(host: &str) -> bool {
 }
 
 async fn no_such_path() -> HttpResponse {
-    HttpResponse::NotFound().body("there is only `GET /metrics` here\n")
+    HttpResponse::NotFound().body("only `GET /metrics` is served here\n")
 }
 
 #[cfg(test)]

@@ -120,17 +120,17 @@ impl ServerMetrics {
         [
             family(
                 "mcpvisor_downstream_state",
-                "1 for the state in which a server is, 0 for the others",
+                "1 for a server's current state, 0 for the others",
                 Gauges(self.states),
             ),
             family(
                 "mcpvisor_downstream_restarts",
-                "Restarts of a server's shared connection, by why the one before ended",
+                "Restarts of a server's shared connection, by the reason that the previous one ended",
                 Counters(self.restarts),
             ),
             family(
                 "mcpvisor_downstream_panics",
-                "Ends of a server's shared connection by a panic of the gateway",
+                "Panics of the gateway that ended a server's shared connection",
                 Counters(self.panics),
             ),
             family(
@@ -140,12 +140,12 @@ impl ServerMetrics {
             ),
             family(
                 "mcpvisor_calls_queued",
-                "Calls that wait for their turn at a server",
+                "Calls queued for a server",
                 Gauges(self.queued),
             ),
             family(
                 "mcpvisor_downstream_calls_repeated",
-                "Calls that were sent to a server once more",
+                "Calls retried at a server",
                 Counters(self.repeated),
             ),
             family(

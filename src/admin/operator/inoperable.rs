@@ -34,9 +34,9 @@ impl Inoperable<'_> {
 impl fmt::Display for Inoperable<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Unknown([]) => f.write_str("is not configured; no server is"),
+            Self::Unknown([]) => f.write_str("is not configured, and neither is any other server"),
             Self::Unknown(known) => {
-                write!(f, "is not configured; there are: {}", known.join(", "))
+                write!(f, "is not configured; configured are: {}", known.join(", "))
             }
             Self::Disabled => {
                 f.write_str("is disabled: remove `enabled = false` from the configuration")
@@ -54,8 +54,8 @@ mod tests {
     #[test]
     fn a_server_that_cannot_be_operated_is_reported_with_the_reason() {
         let table = [
-            (Inoperable::Unknown(&["a", "b"]), "there are: a, b"),
-            (Inoperable::Unknown(&[]), "no server is"),
+            (Inoperable::Unknown(&["a", "b"]), "configured are: a, b"),
+            (Inoperable::Unknown(&[]), "neither is any other server"),
             (Inoperable::Disabled, "enabled = false"),
             (
                 Inoperable::Misconfigured("`T` is not set"),

@@ -260,7 +260,7 @@ impl GatewayState {
             Err(Failure::new(ErrorKind::Conflict, message).server(server.name.as_str()))
         };
         if server.credentials == CredentialsChoice::Shared {
-            return refuse("is used with the sign-in of the gateway, not of each user".to_owned());
+            return refuse("uses the gateway's sign-in, not one per user".to_owned());
         }
         let credentials = &self.credentials;
         // A subject can have the same name as a key, so issuer and name together identify it.

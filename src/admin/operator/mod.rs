@@ -228,7 +228,7 @@ impl Operator {
         let as_client = (view, Revision::NEWEST_LEGACY);
         let answer = answer_request(&self.state.sessions, place, request, as_client).await;
         answer.ok_or_else(|| {
-            let message = "the gateway stops; try again later";
+            let message = "the gateway is shutting down; retry later";
             Failure::new(ErrorKind::ShuttingDown, message)
         })
     }

@@ -51,7 +51,7 @@ fn line(crash: &CrashSummary, names: usize, screen: &Screen) -> String {
 
 /// The newest report, one row per fact, starting with the fact's name.
 fn whole(report: &CrashReport, file: &str, screen: &Screen) -> String {
-    let mut text = format!("\n{}\n", screen.painted(Style::Bold, "the last one"));
+    let mut text = format!("\n{}\n", screen.painted(Style::Bold, "latest crash"));
     let mut row = |name: &str, values: Vec<String>, style: Option<Style>| {
         for (index, value) in values.iter().enumerate() {
             let value = screen.cut(value, 11);
@@ -98,7 +98,7 @@ fn server_facts(report: &CrashReport) -> String {
 fn calls(report: &CrashReport) -> String {
     let total = report.pending_calls;
     if total == 0 {
-        return "none was waiting for an answer".to_owned();
+        return "none in flight".to_owned();
     }
     let named = report.pending.iter().take(CALLS_MAX).map(|call| {
         let name = call.name.iter();
@@ -106,7 +106,7 @@ fn calls(report: &CrashReport) -> String {
         format!("{}{name}", one_line(&call.method))
     });
     let named: Vec<String> = named.collect();
-    format!("{total} without an answer: {}", named.join(", "))
+    format!("{total} in flight: {}", named.join(", "))
 }
 
 /// Identifying fields of a message, as text.
@@ -173,7 +173,7 @@ mod tests {
             "… and 25 older ones (`--json`)\n",
             "  server   py · ended after 1m 5s · stdio · connection shared · generation 4\n",
             "  reason   process exited with code 1: a\n           b\n           c\n",
-            "  calls    9 without an answer: tools/call hang\n",
+            "  calls    9 in flight: tools/call hang\n",
             "  log      stderr  line 45\\n\n",
             "  more     crashes/py.0.json in the data directory, or `--json`\n",
         ] {

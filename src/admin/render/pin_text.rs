@@ -7,7 +7,7 @@ use crate::telemetry::{one_line, printable};
 /// One line per pin, with those that need review first.
 pub fn pin_table(pins: &[PinView]) -> String {
     if pins.is_empty() {
-        return "nothing is pinned; `pin_tools` in the configuration pins what servers say\n"
+        return "nothing is pinned; set `pin_tools` in the configuration to pin what servers list\n"
             .to_owned();
     }
     let mut pins: Vec<&PinView> = pins.iter().collect();
@@ -37,7 +37,7 @@ pub fn pin_text(PinDetail { pin, listed, .. }: &PinDetail) -> String {
     let (kind, option) = (pin.kind.as_str(), pin.kind.option());
     let mut text = format!("{kind} `{name}` of `{server}`: {}\n", state(pin));
     if let Some(at) = &pin.approved_at {
-        text.push_str(&format!("approved last at {}\n", one_line(at)));
+        text.push_str(&format!("last approved at {}\n", one_line(at)));
     }
     for definition in listed {
         let digest = one_line(&definition.digest);
@@ -131,7 +131,7 @@ mod tests {
             approved: Vec::new(),
         };
         let expected = "tool `a` of `files`: changed, suspended\n\
-                        approved last at 2026-01-01T00:00:00.000Z\n\n\
+                        last approved at 2026-01-01T00:00:00.000Z\n\n\
                         definition D, changed\n  {\n- x\n+ y\\u{1b}\n\
                         to approve it: mcpvisor pins approve files a --digest=D\n";
         assert_eq!(pin_text(&changed), expected);

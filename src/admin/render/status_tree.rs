@@ -125,10 +125,10 @@ fn certificate(tls: &CertificateView) -> String {
         (Some(CertificateStanding::Expired), _) => "HAS EXPIRED".to_owned(),
         (Some(CertificateStanding::NotYetValid), _) => "IS NOT VALID YET".to_owned(),
         (Some(CertificateStanding::EndsSoon), Some(days)) => {
-            format!("ENDS SOON, in {}", counted(days, "day", "days"))
+            format!("EXPIRES SOON, in {}", counted(days, "day", "days"))
         }
         (_, Some(days)) => format!("{} left", counted(days, "day", "days")),
-        (_, None) => "its end is unknown".to_owned(),
+        (_, None) => "expiry unknown".to_owned(),
     };
     let mut text = format!(
         "├─ certificate {}{DOT}{until}\n",
@@ -137,7 +137,7 @@ fn certificate(tls: &CertificateView) -> String {
     if let Some(refused) = &tls.refused {
         let refused = one_line(refused);
         text.push_str(&format!(
-            "│    its files, as they are now, are not used: {refused}\n"
+            "│    its current files were rejected: {refused}\n"
         ));
     }
     text
@@ -155,7 +155,7 @@ fn config(config: &ConfigView) -> String {
     }
     for key in &config.needs_restart {
         text.push_str(&format!(
-            "│    `{}` changes with a restart\n",
+            "│    `{}` changed; restart the gateway to apply it\n",
             one_line(key)
         ));
     }
@@ -315,7 +315,7 @@ mod tests {
             .collect();
         assert_eq!(
             lines,
-            ["        └─ breaker of \"rm\" · open · next try in 1s"]
+            ["        └─ breaker of \"rm\" · open · next attempt in 1s"]
         );
     }
 

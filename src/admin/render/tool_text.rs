@@ -111,20 +111,12 @@ pub fn tool_text(tool: &ListedTool, screen: &Screen) -> String {
 fn effects(annotations: &Value) -> Option<String> {
     let words = [
         ("readOnlyHint", "changes nothing", "changes something"),
-        (
-            "destructiveHint",
-            "may destroy something",
-            "destroys nothing",
-        ),
-        (
-            "idempotentHint",
-            "may be repeated",
-            "does more when repeated",
-        ),
+        ("destructiveHint", "may be destructive", "destroys nothing"),
+        ("idempotentHint", "safe to repeat", "not safe to repeat"),
         (
             "openWorldHint",
             "reaches outside",
-            "stays within its own world",
+            "stays within a closed world",
         ),
     ];
     let stated = words.iter().filter_map(|(hint, yes, no)| {
@@ -167,7 +159,7 @@ fn arguments(head: &str, schema: SchemaView<'_>, screen: &Screen) -> String {
         text.push('\n');
     }
     if any_required {
-        text.push_str("  * must be there\n");
+        text.push_str("  * required\n");
     }
     text
 }
@@ -309,7 +301,7 @@ Arguments
   note       string | null
   loop       any
   free       any
-  * must be there
+  * required
 ";
         assert_eq!(tool_text(&tool(entry), &Screen::default()), expected);
         let bare = tool_text(

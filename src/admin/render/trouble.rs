@@ -117,7 +117,7 @@ pub(in crate::admin) fn breaker_text(breaker: &BreakerView) -> String {
     let whose = tool.map_or_else(String::new, |tool| format!(" of {tool:?}"));
     let next = breaker.next_try_ms;
     let next = next.map_or_else(String::new, |next| {
-        format!(" · next try in {}", duration(next))
+        format!(" · next attempt in {}", duration(next))
     });
     format!("breaker{whose} · {}{next}", breaker.state.as_str())
 }
@@ -186,7 +186,7 @@ mod tests {
             ),
             (server("starting", killed.clone()), "was killed"),
             (server("up", killed), ""),
-            (refusing, "breaker · open · next try in <1s"),
+            (refusing, "breaker · open · next attempt in <1s"),
             (bad, "`T` is not set"),
         ];
         for (server, expected) in table {

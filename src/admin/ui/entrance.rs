@@ -71,7 +71,7 @@ pub(super) async fn serve(
         Ok(Err(failure)) => failure,
         Err(_) => {
             log::error!(path = request.path(); "handling a request panicked");
-            let message = "a bug of the gateway ended this request; it is in the gateway's log";
+            let message = "internal error; the gateway's log has the details";
             Failure::new(ErrorKind::Internal, message)
         }
     };
@@ -91,7 +91,7 @@ async fn answer(
             ("/ui/live", _) => live::signed_out(),
             (_, None) => login::redirect(asked.request),
             (_, Some(_)) => {
-                let failure = Failure::new(ErrorKind::SessionInvalid, "your login has ended");
+                let failure = Failure::new(ErrorKind::SessionInvalid, "you are signed out");
                 response::page(StatusCode::UNAUTHORIZED, frame::failure_page(&failure))
             }
         });
@@ -100,7 +100,7 @@ async fn answer(
         let presented = field(form, FORM_TOKEN).unwrap_or_default();
         if !visitor.owns_form(asked.token, presented) {
             let message =
-                "this form is not of your login: open its page again and send it once more";
+                "this form belongs to an earlier login: reload its page and submit it again";
             return Err(Failure::new(ErrorKind::Forbidden, message));
         }
     }
@@ -177,7 +177,7 @@ pub(in crate::admin) fn check_origin(request: &HttpRequest) -> Result<(), Failur
     match is_own {
         true => Ok(()),
         false => {
-            let message = "the dashboard answers to its own pages only";
+            let message = "the dashboard accepts requests only from its own pages";
             Err(Failure::new(ErrorKind::Forbidden, message))
         }
     }
@@ -241,7 +241,7 @@ pub(in crate::admin) fn status(failure: &Failure) -> StatusCode {
 }
 
 fn only_get_and_post() -> Failure {
-    let message = "the dashboard answers GET and POST only";
+    let message = "the dashboard supports only GET and POST";
     Failure::new(ErrorKind::HttpMethodNotAllowed, message)
 }
 

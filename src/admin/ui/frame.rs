@@ -65,7 +65,7 @@ pub(super) fn whole(view: &View<'_>, page: Page, message: Option<&str>) -> Marku
         &title,
         html! {
             body data-live=[live] data-release=(ASSETS.release) {
-                a .skip href="#main" { "Skip to the content" }
+                a .skip href="#main" { "Skip to content" }
                 div .frame {
                     nav aria-label="Pages" {
                         a .mark href="/ui" { "mcpvisor" }
@@ -108,12 +108,12 @@ pub(in crate::admin) fn bare(title: &str, body: Markup) -> Markup {
 
 pub(super) fn failure_page(failure: &Failure) -> Markup {
     bare(
-        "This did not work",
+        "Something went wrong",
         html! {
             div .card.message {
-                h1 { "This did not work" }
+                h1 { "Something went wrong" }
                 p { (text::full_sentence(&failure.message)) }
-                p { a href="/ui" { "To the dashboard" } }
+                p { a href="/ui" { "Back to the dashboard" } }
             }
         },
     )

@@ -52,11 +52,11 @@ pub(super) async fn answer(
         action: "login to the dashboard",
         principal: "",
         from: asked.request.peer_addr().map(|address| address.ip()),
-        reason: "the token or the link is not good",
+        reason: "invalid token or link",
     }
     .record(&asked.operator.state.counters);
     let Ok(_attempt) = asked.dashboard.0.failed_logins.try_acquire() else {
-        let why = "Too many logins failed just now. Try again in a moment.";
+        let why = "Too many failed logins. Try again in a moment.";
         return Ok(response::page(
             StatusCode::TOO_MANY_REQUESTS,
             page(&next, Some(why)),
@@ -64,8 +64,8 @@ pub(super) async fn answer(
     };
     tokio::time::sleep(FAILED_DELAY).await;
     let why = match &asked.form {
-        Some(_) => "This is not the token of this gateway.",
-        None => "This link was used already, or is too old.",
+        Some(_) => "This token is invalid.",
+        None => "This link was already used, or has expired.",
     };
     Ok(response::page(
         StatusCode::UNAUTHORIZED,

@@ -120,7 +120,7 @@ pub(super) fn remedies(server: &ServerStatus, view: &View<'_>) -> Markup {
             "stopped" => { (Button::new(&to("start"), "Start").primary().show(view)) }
             _ if needs_login => { (Button::new(&to("login"), "Sign in").primary().show(view)) }
             _ if server.open_breakers().next().is_some() => {
-                (Button::new(&to("reset"), "Send calls again").primary().show(view))
+                (Button::new(&to("reset"), "Resume traffic").primary().show(view))
             }
             "up" | "idle" | "stopping" => {}
             _ => { (Button::new(&to("restart"), "Restart now").show(view)) }

@@ -3,8 +3,8 @@
 //! B-ASK-03).
 
 mod answer;
-mod for_legacy;
-mod for_modern;
+mod for_sessionless;
+mod for_sessions;
 
 use serde_json::{Map, Value, json};
 
@@ -17,8 +17,8 @@ pub use answer::{
     InvalidAnswer, QuestionFallback, UnsupportedAnswer, answer_for_server, check_answer,
     fallback_for, is_accepted,
 };
-pub use for_legacy::UnsupportedQuestion;
-pub use for_modern::{elicitation_ids, url_elicitations};
+pub use for_sessionless::{elicitation_ids, url_elicitations};
+pub use for_sessions::UnsupportedQuestion;
 
 /// The kind of a question.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -202,7 +202,7 @@ async fn answer_to(
         ("ping", _) => Ok(json!({})),
         ("elicitation/create", Some(questions)) => Ok(questions.ask(params).await),
         ("elicitation/create", None) => {
-            eprintln!("a question of the server is declined: there is no terminal to ask at");
+            eprintln!("declined a question of the server: there is no terminal to ask on");
             Ok(json!({"action": "decline"}))
         }
         _ => Err(json!({"code": -32601, "message": "this client is a command line"})),

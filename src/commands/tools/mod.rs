@@ -48,7 +48,7 @@ async fn list(data_dir: &Path, arguments: ListArguments) -> Result<(), CliError>
         if tools.is_empty() {
             let server = one_line(server);
             return Err(format!(
-                "no tool of a server `{server}` is listed; `mcpvisor servers` says which there are"
+                "no tools of a server `{server}` are listed; `mcpvisor servers` lists the servers"
             )
             .into());
         }
@@ -141,8 +141,8 @@ fn whole_arguments(text: &str) -> Result<Map<String, Value>, CliError> {
     };
     match serde_json::from_str(text) {
         Ok(Value::Object(arguments)) => Ok(arguments),
-        Ok(_) => Err("--args: must be a JSON object, as {\"message\": \"hello\"}".into()),
-        Err(error) => Err(format!("--args: no JSON: {error}").into()),
+        Ok(_) => Err("--args: must be a JSON object, such as {\"message\": \"hello\"}".into()),
+        Err(error) => Err(format!("--args: invalid JSON: {error}").into()),
     }
 }
 
@@ -178,7 +178,7 @@ fn unknown_tool(name: &str, tools: &[ListedTool]) -> CliError {
     let named = tools.iter().map(ListedTool::name);
     let hint = match typed::nearest(name, named) {
         Some(nearest) => format!("did you mean `{}`?", one_line(nearest)),
-        None => "`mcpvisor tools ls` says which there are".to_owned(),
+        None => "`mcpvisor tools ls` lists the tools".to_owned(),
     };
     format!("there is no tool `{}`; {hint}", one_line(name)).into()
 }

@@ -50,8 +50,11 @@ impl Questions {
     }
 
     async fn ask_to_open(&mut self, url: &str) -> Option<Map<String, Value>> {
-        eprintln!("It wants you to open this page:\n  {}", one_line(url));
-        let answer = self.line("Go on? [y/N]").await?;
+        eprintln!(
+            "The server asks you to open this page:\n  {}",
+            one_line(url)
+        );
+        let answer = self.line("Continue? [y/N]").await?;
         matches!(answer.as_str(), "y" | "Y" | "yes").then(Map::new)
     }
 

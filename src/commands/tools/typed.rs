@@ -63,7 +63,7 @@ pub(super) fn typed(schema: SchemaView<'_>, text: &str) -> Result<Value, String>
             },
             "object" => as_json()
                 .filter(Value::is_object)
-                .ok_or("must be a JSON object, as {\"a\": 1}"),
+                .ok_or("must be a JSON object, such as {\"a\": 1}"),
             // The schema has no type: JSON, or else text.
             _ => Ok(as_json().unwrap_or_else(|| text.into())),
         };

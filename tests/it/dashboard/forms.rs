@@ -63,7 +63,7 @@ async fn a_server_is_added_and_changed() {
     let page = page.send().await;
     assert!(page.header("set-cookie").unwrap().contains("Max-Age=0"));
     let page = text_of(page).await;
-    assert!(page.contains("is added"), "{page}");
+    assert!(page.contains("was added"), "{page}");
     gateway.wait_state("two", "up").await;
 
     let edit = browser.page("/ui/servers/two/edit").await;
@@ -232,9 +232,9 @@ async fn a_call_is_made_again_and_a_session_ended() {
         .await;
     assert_eq!(replay.status, 200);
     let replayed = text_of(replay).await;
-    assert!(replayed.contains("Its answer now"), "{replayed}");
+    assert!(replayed.contains("New answer"), "{replayed}");
     let none = browser.page("/ui/calls?outcome=timeout").await;
-    assert!(none.contains("No call fits"), "{none}");
+    assert!(none.contains("No matching calls"), "{none}");
 
     let page = browser.page("/ui/sessions").await;
     let session = super::between(&page, "href=\"/ui/sessions/", "\"");

@@ -21,7 +21,7 @@ async fn the_token_signs_in() {
         let answer = post(&gateway, &login, &[("token", wrong)]).send().await;
         assert_eq!(answer.status, 401);
         assert!(answer.header("set-cookie").is_none());
-        assert!(text_of(answer).await.contains("not the token"));
+        assert!(text_of(answer).await.contains("This token is invalid"));
     }
     let token = token_of(&gateway);
     let answer = post(&gateway, &login, &[("token", &token)]).send().await;
@@ -78,7 +78,7 @@ async fn a_link_signs_in_once() {
     assert_eq!(page.status, 200);
     let again = gateway.get(path).send().await;
     assert_eq!(again.status, 401);
-    assert!(text_of(again).await.contains("used already"));
+    assert!(text_of(again).await.contains("already used"));
 }
 
 #[tokio::test]

@@ -49,7 +49,7 @@ async fn many_servers_are_listed_in_pages_with_those_in_trouble_first() {
         let found = walk(&browser, &format!("{path}?text=S11"), row).await;
         assert_eq!(found.len(), 10, "{path}: {found:?}");
         let none = browser.page(&format!("{path}?text=nobody")).await;
-        assert!(none.contains("No server fits"), "{none}");
+        assert!(none.contains("No matching servers"), "{none}");
     }
     let overview = browser.page("/ui").await;
     assert!(overview.contains("100 more"), "{overview}");

@@ -35,7 +35,7 @@ async fn a_changed_tool_is_approved_as_it_was_read() {
     let gateway = with_pinned_tools().await;
     let browser = Browser::sign_in(&gateway).await;
     let visitor = Visitor::open(&gateway, "/mcp").await;
-    page_with(&browser, "Everything is as it was approved").await;
+    page_with(&browser, "Everything is approved").await;
     assert!(!browser.page("/ui/tools").await.contains("/ui/pins"));
 
     describe(&visitor, "First <script>alert(1)</script>\u{202e}").await;
@@ -60,7 +60,7 @@ async fn a_changed_tool_is_approved_as_it_was_read() {
     let second = browser.page("/ui/pins").await;
     let second = between(&second, "name=\"definition\" value=\"", "\"");
     assert_eq!(approve(second).await.status, 303);
-    page_with(&browser, "Everything is as it was approved").await;
+    page_with(&browser, "Everything is approved").await;
 
     describe(&visitor, "Third").await;
     let changed = page_with(&browser, "Third").await;
@@ -112,7 +112,7 @@ async fn all_changed_tools_of_a_server_are_approved_as_they_were_read() {
     let gateway = with_pinned_tools().await;
     let browser = Browser::sign_in(&gateway).await;
     let visitor = Visitor::open(&gateway, "/mcp").await;
-    page_with(&browser, "Everything is as it was approved").await;
+    page_with(&browser, "Everything is approved").await;
     let tools = ["first", "second", "third"];
     describe_all(&visitor, &tools, "As read").await;
     let read = page_with(&browser, "Approve all 3 of one").await;
@@ -147,7 +147,7 @@ async fn all_changed_tools_of_a_server_are_approved_as_they_were_read() {
     let answer = approve(&definitions_of_all(&read)).await;
     let said = answer.header("set-cookie").unwrap();
     assert!(said.contains("3+definitions"), "{said}");
-    page_with(&browser, "Everything is as it was approved").await;
+    page_with(&browser, "Everything is approved").await;
     until("the tools in the list", || async {
         let listed = visitor.tools().await;
         let is_listed = |tool: &&str| listed.contains(&format!("one__{tool}"));
@@ -172,7 +172,7 @@ async fn pins_of_a_server_that_is_switched_off_are_kept_and_not_counted() {
         // Nothing is listed that somebody could approve, neither here nor there.
         let tools = browser.page("/ui/tools").await;
         assert!(!tools.contains("/ui/pins"), "{tools}");
-        page_with(&browser, "Everything is as it was approved").await;
+        page_with(&browser, "Everything is approved").await;
         // What was approved can be read still.
         let pin = run(gateway, &["pins", "show", "one", "echo"]).await;
         assert!(pin.unwrap().contains("unlisted"));

@@ -147,7 +147,7 @@ async fn each_question_has_its_form() {
         ("argument.some", "2"),
     ];
     browser.sent(&call, &right).await;
-    let asked = shown(&browser, &call, "It wants you to open a page").await;
+    let asked = shown(&browser, &call, "The server asks you to open a page").await;
     assert!(asked.contains("pay.example</bdi></span>"), "{asked}");
     assert!(
         asked.contains("target=\"_blank\" rel=\"noopener noreferrer\""),
@@ -187,7 +187,7 @@ async fn a_call_shows_its_progress_and_is_cancelled() {
     let mut events = browser.get(&live).send().await.events();
     super::live::piece(&mut events, "call", "2 of 8").await;
     browser.sent(&call, &[("order", "cancel")]).await;
-    super::live::piece(&mut events, "call", "It is cancelled").await;
+    super::live::piece(&mut events, "call", "Cancelled; the tool").await;
     shown(&browser, "/ui/servers/asks", "cancelled: True").await;
     let again = [("order", "answer"), ("question", "1")];
     assert_eq!(browser.form(&call, &again).await.send().await.status, 409);
@@ -208,11 +208,11 @@ async fn calls_of_a_login_are_bounded_and_its_own() {
     assert_eq!(refused.status, 429);
     let other = Browser::sign_in(&gateway).await;
     let call = calls.pop().unwrap();
-    assert!(other.page(&call).await.contains("not kept any more"));
+    assert!(other.page(&call).await.contains("has expired"));
     let cancel = [("order", "cancel")];
     assert_eq!(other.form(&call, &cancel).await.send().await.status, 404);
     browser.sent(&call, &cancel).await;
-    shown(&browser, &call, "It is cancelled").await;
+    shown(&browser, &call, "Cancelled; the tool").await;
     browser.sent(path, &[]).await;
 }
 
@@ -223,7 +223,7 @@ async fn a_large_result_is_cut() {
     let browser = Browser::sign_in(&gateway).await;
     let bytes = [("argument.bytes", "4000000")];
     let call = browser.sent("/ui/tool?name=one__big", &bytes).await;
-    let page = shown(&browser, &call, "There is more than a page shows").await;
+    let page = shown(&browser, &call, "The rest is too long to show").await;
     assert!(page.len() < 500_000, "{}", page.len());
 }
 
@@ -233,7 +233,7 @@ async fn a_server_that_dies_ends_the_call() {
     gateway.all_up().await;
     let browser = Browser::sign_in(&gateway).await;
     let call = browser.sent("/ui/tool?name=one__crash", &[]).await;
-    let page = shown(&browser, &call, "<summary>The whole answer").await;
+    let page = shown(&browser, &call, "<summary>Full answer").await;
     assert!(
         page.contains("badge bad") || page.contains("badge warn"),
         "{page}"

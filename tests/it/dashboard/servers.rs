@@ -30,7 +30,7 @@ async fn the_life_of_a_server_is_told_with_the_lines_before_each_end() {
     ] {
         assert!(page.contains(text), "{text}: {page}");
     }
-    let page = shown(&browser, "/ui/servers/dies", "Its last lines").await;
+    let page = shown(&browser, "/ui/servers/dies", "Last output").await;
     assert!(page.contains("did not come up"), "{page}");
     assert!(page.contains("line of start "), "{page}");
     assert!(!page.contains(" <b>"), "{page}");
@@ -70,7 +70,7 @@ async fn the_limits_in_force_are_shown_beside_the_built_in_ones() {
     ] {
         let row = format!("{key}</dt><dd><bdi>{value}</bdi>");
         assert!(page.contains(&row), "{row}: {page}");
-        let built_in = format!("built in: {built_in}<");
+        let built_in = format!("default: {built_in}<");
         assert!(page.contains(&built_in), "{built_in}: {page}");
     }
     assert!(

@@ -32,19 +32,19 @@ async fn a_session_is_shown_across_a_restart() {
     let page = session_page(
         &browser,
         &[
-            "Calls under way",
+            "Calls in flight",
             "one__slow",
             "Subscriptions",
             "example://counter",
-            "Servers that it uses",
-            "The client opened it",
+            "Servers in use",
+            "Opened by the client",
             "one__echo",
             "href=\"/ui/calls?session=",
         ],
     )
     .await;
     assert!(!page.contains(&client.session), "{page}");
-    assert!(!page.contains("The gateway started again"), "{page}");
+    assert!(!page.contains("Kept across a restart"), "{page}");
     // That of the client, of the server, and of the connection of the call.
     assert!(page.matches("2025-11-25").count() >= 3, "{page}");
     drop(call);
@@ -53,14 +53,14 @@ async fn a_session_is_shown_across_a_restart() {
     gateway.start_again().await;
     client.follow(&gateway);
     let browser = Browser::sign_in(&gateway).await;
-    let kept = ["one__echo", "The gateway started again", "Subscriptions"];
-    let page = session_page(&browser, &[&kept[..], &["at rest"]].concat()).await;
-    assert!(!page.contains("It was built from its record"), "{page}");
+    let kept = ["one__echo", "Kept across a restart", "Subscriptions"];
+    let page = session_page(&browser, &[&kept[..], &["idle: restored"]].concat()).await;
+    assert!(!page.contains("Restored from its record"), "{page}");
     client.call("one__add", json!({"a": 1, "b": 2})).await;
-    let back = ["It was built from its record", "one__add"];
+    let back = ["Restored from its record", "one__add"];
     let page = session_page(&browser, &[&kept[..], &back].concat()).await;
-    assert!(!page.contains("at rest"), "{page}");
+    assert!(!page.contains("idle: restored"), "{page}");
     let place = |text: &str| page.find(text).unwrap();
     // The newest first.
-    assert!(place("The gateway started again") < place("The client opened it"));
+    assert!(place("Kept across a restart") < place("Opened by the client"));
 }

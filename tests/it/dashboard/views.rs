@@ -48,7 +48,7 @@ async fn views_are_shown_with_their_addresses_and_costs() {
         "there are no policies",
         "each of its tools",
         "one__e*, one__add",
-        "1 tool than by their servers",
+        "1 tool with changed descriptions",
         "href=\"/ui/servers/one\"",
         "disabled",
         "href=\"/ui/tool?name=say&amp;view=reading\"",
@@ -64,7 +64,7 @@ async fn views_are_shown_with_their_addresses_and_costs() {
 
     let page = browser.page("/ui/views/search").await;
     assert!(page.contains("<code>find_tools</code>"), "{page}");
-    assert!(page.contains("what it lists costs about"), "{page}");
+    assert!(page.contains("the listed ones about"), "{page}");
     assert!(page.contains("name=one__slow&amp;view=search"), "{page}");
 
     let answer = browser.get("/ui/views/nothing").send().await;
@@ -81,7 +81,7 @@ async fn a_tool_is_tried_under_its_name_in_the_view() {
     let browser = Browser::sign_in(&gateway).await;
     let path = "/ui/tool?name=say&view=reading";
     let page = shown(&browser, path, "View <bdi>reading</bdi>").await;
-    assert!(page.contains("Its name there"), "{page}");
+    assert!(page.contains("Name on the server"), "{page}");
     let call = browser.sent(path, &[("argument.message", "hello")]).await;
     assert!(call.contains("view=reading"), "{call}");
     shown(&browser, &call, ">ok<").await;
@@ -130,7 +130,7 @@ when = 'view == "reading" && item != "add"'
     for text in [
         "<code><bdi>first-may-all</bdi></code>",
         "<code><bdi>little</bdi></code>",
-        "what no policy is about is allowed",
+        "allowed unless a policy denies it",
         "Key <bdi>second</bdi></dt><dd>1 of ",
     ] {
         assert!(page.contains(text), "{text}: {page}");
@@ -146,7 +146,7 @@ async fn without_views_the_page_says_how_to_have_some() {
     let browser = Browser::sign_in(&gateway).await;
     let page = browser.page("/ui/views").await;
     super::pages::check_html(&page, "/ui/views");
-    assert!(page.contains("No other view yet"), "{page}");
+    assert!(page.contains("No views yet"), "{page}");
     assert!(page.contains("[views.reading]"), "{page}");
     assert!(page.contains("The whole endpoint"), "{page}");
 }

@@ -149,7 +149,7 @@ fn value(
     let chosen = |choices: &[Choice<'_>], text: &str| {
         let index: Option<usize> = text.parse().ok();
         let chosen = index.and_then(|index| choices.get(index));
-        let (value, _) = chosen.ok_or("must be one of the list")?;
+        let (value, _) = chosen.ok_or("must be one of the listed values")?;
         Ok((*value).clone())
     };
     if let Kind::Several(choices) = &kind {
@@ -401,11 +401,11 @@ mod tests {
         let table = [
             ("number", "", "is required"),
             ("number", "NaN", "must be a number"),
-            ("choice", "3", "must be one of the list"),
-            ("choice", "a", "must be one of the list"),
+            ("choice", "3", "must be one of the listed values"),
+            ("choice", "a", "must be one of the listed values"),
             ("list", "[", "must be JSON"),
             ("whole", "2.5", "must be a whole number"),
-            ("some", "3", "must be one of the list"),
+            ("some", "3", "must be one of the listed values"),
         ];
         for (name, text, expected) in table {
             let mut pairs = vec![("text", "x"), ("number", "1")];

@@ -31,7 +31,7 @@ fn shown(view: &View<'_>, id: &str, call: &RecordedCall) -> Page {
             div .actions {
                 @if call.replayable {
                     (Button::new(&format!("/ui/calls/{id}/replay"), "Call again")
-                        .asks("Make this call again? It may change something a second time.")
+                        .asks("Repeat this call? It may take effect a second time.")
                         .show(view))
                 }
             }
@@ -99,7 +99,7 @@ fn curl(view: &View<'_>, call: &RecordedCall) -> Markup {
     let request = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params});
     let place = format!("{}{}?serverId={}", view.base, view.endpoint, tool.server);
     html! {
-        h2 { "For a terminal" }
+        h2 { "As a shell command" }
         (parts::snippet("curl", &command(&place, &request.to_string())))
     }
 }
@@ -119,7 +119,7 @@ pub(super) async fn replay(view: &View<'_>, id: &str) -> Result<FormOutcome, Fai
     let entry = history_entry(&view.operator.state.history, id).await?;
     let answer = view.operator.replay(id).await?;
     let page = shown(view, id, &entry).fixed(html! {
-        h2 { "Its answer now" }
+        h2 { "New answer" }
         (text::block(&serde_json::to_string_pretty(&answer).unwrap_or_default()))
     });
     Ok(FormOutcome::Page(StatusCode::OK, page))

@@ -45,7 +45,7 @@ fn off() -> Markup {
     parts::empty(
         "Calls are not recorded",
         html! {
-            "Write this into the configuration, and start the gateway again:"
+            "Add this to the configuration:"
             pre .inline { code { "[history]\nenabled = true" } }
         },
     )
@@ -73,11 +73,14 @@ fn table(found: &CallPage, rows: Markup, view: &View<'_>) -> Markup {
     if found.entries.is_empty() {
         let is_filtered = FILTERS.iter().any(|name| view.query(name).is_some());
         return match is_filtered {
-            true => parts::empty("No call fits", html! { a href="/ui/calls" { "Show all" } }),
+            true => parts::empty(
+                "No matching calls",
+                html! { a href="/ui/calls" { "Show all" } },
+            ),
             false => parts::empty(
-                "No calls so far",
+                "No calls yet",
                 html! {
-                    "They appear here as they end. " a href="/ui/tools" { "Try a tool" } "."
+                    "Calls appear here when they end. " a href="/ui/tools" { "Try a tool" } "."
                 },
             ),
         };

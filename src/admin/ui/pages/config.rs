@@ -43,8 +43,8 @@ pub(super) async fn plan(view: &View<'_>, form: &Fields) -> Result<FormOutcome, 
     let page = Page::new(Section::Config, "Plan").fixed(html! {
         (parts::heading("Plan", None))
         (planned(planned_file.plan.as_ref()))
-        h2 { "Before and after" }
-        p .hint { "Without comments, and with secrets masked: one that changes is not seen here." }
+        h2 { "Differences" }
+        p .hint { "Comments are left out. Secrets are masked, so a changed secret does not show." }
         (text::diff(&planned_file.diff))
         form .actions.after method="post" action="/ui/config/apply" {
             (parts::form_token(view))
@@ -53,7 +53,7 @@ pub(super) async fn plan(view: &View<'_>, form: &Fields) -> Result<FormOutcome, 
                 FileContent::Text(text) => { input type="hidden" name="content" value=(text); }
                 FileContent::Kept(name) => { input type="hidden" name="kept" value=(name); }
             }
-            button .primary type="submit" { "Put it in force" }
+            button .primary type="submit" { "Apply" }
             a .button href="/ui/config" { "Cancel" }
         }
     });
@@ -70,15 +70,15 @@ pub(super) async fn apply(view: &View<'_>, form: &Fields) -> Result<FormOutcome,
     let order = FileOrder::Replace(content_of(form)?);
     let orders = &view.operator.config_orders;
     let answer = orders.ask(order, etag).await.map_err(|failure| {
-        let message = "the file was changed after it was compared: look at the plan again";
+        let message = "the file changed after the comparison: review the changes again";
         match failure.kind {
             ErrorKind::PreconditionFailed => Failure::new(failure.kind, message),
             _ => failure,
         }
     })?;
     let message = match answer.read::<ReplacedFile>()?.changed {
-        true => "The new content is in force; the one before is kept below.",
-        false => "Nothing changes: the file has this content.",
+        true => "The new configuration is active; the previous one is kept below.",
+        false => "Nothing changed: the file already has this content.",
     };
     Ok(FormOutcome::Done {
         to: "/ui/config".to_owned(),
@@ -111,7 +111,7 @@ async fn refused_again(view: &View<'_>, content: &str, refused: &Failure) -> For
 fn planned(plan: Option<&PlannedChanges>) -> Markup {
     let Some(plan) = plan else {
         return html! {
-            p .notice.warn { "The present file has an error, so it is not known what changes." }
+            p .notice.warn { "The current file is invalid, so the changes cannot be determined." }
         };
     };
     let servers = plan.servers.iter();
@@ -121,14 +121,14 @@ fn planned(plan: Option<&PlannedChanges>) -> Markup {
     let nothing = changes.is_empty() && plan.needs_restart.is_empty() && !plan.gateway_changed;
     html! {
         @if nothing {
-            p .notice { "Nothing changes for servers and clients." }
+            p .notice { "Servers and clients are not affected." }
         } @else {
             p .hint { "Client sessions continue and are notified of changed lists." }
             ul .card {
                 @for (verb, name) in changes {
                     li .row { (parts::badge(tone(verb), verb)) (text::code(name)) }
                 }
-                @if plan.gateway_changed { li .row { (parts::badge("quiet", "changed")) "keys of the gateway" } }
+                @if plan.gateway_changed { li .row { (parts::badge("quiet", "changed")) "gateway settings" } }
                 @for key in &plan.needs_restart {
                     li .row { (parts::badge("warn", "next start")) (text::code(key)) }
                 }
@@ -159,17 +159,17 @@ async fn replacements(view: &View<'_>, content: &str, refused: Option<&Failure>)
         h2 { "New content" }
         form method="post" action="/ui/config/plan" {
             (parts::form_token(view))
-            label for="content" { "The whole file, as it is to be" }
+            label for="content" { "New configuration" }
             textarea #content .mono name="content" rows="12" required spellcheck="false"
                 aria-invalid=[error.map(|_| "true")] aria-describedby=[error] { "\n" (content) }
             @if let Some(refused) = refused {
                 p #content-error .error { (text::sentence(&refused.message)) }
             }
-            div .actions.after { button type="submit" { "See what changes" } }
+            div .actions.after { button type="submit" { "Preview changes" } }
         }
-        h2 { "Earlier contents" }
+        h2 { "Previous versions" }
         @if kept.is_empty() {
-            p .hint { "The last five are kept beside the file whenever it is replaced here or with " code { "mcpvisor apply" } "." }
+            p .hint { "Previous versions appear here when the file is replaced here or with " code { "mcpvisor apply" } "." }
         } @else {
             ul .card {
                 @for name in &kept {
@@ -198,14 +198,14 @@ fn state(config: &ConfigView) -> Markup {
         @match refused {
             Some(refused) => {
                 div .notice.bad {
-                    p .strong { "The file has an error: what was in force before still is" }
+                    p .strong { "The file is invalid: the previous configuration is still active" }
                     (text::block(refused))
                 }
             }
-            None => { p .notice.done { "The file is in force." } }
+            None => { p .notice.done { "The file is active." } }
         }
         @if !needs_restart.is_empty() {
-            p .notice.warn { "In force after the next start: " @for key in needs_restart { (text::code(key)) " " } }
+            p .notice.warn { "Restart the gateway to apply: " @for key in needs_restart { (text::code(key)) " " } }
         }
         @for warning in warnings { p .notice.warn { (text::sentence(warning)) } }
         div .card {
@@ -229,7 +229,7 @@ async fn content(view: &View<'_>) -> Markup {
         Err(why) => html! { p .hint.after { (text::sentence(&why.message)) } },
         Ok(answer) => html! {
             h2 { "Content" }
-            p .hint { "Secrets are masked. Servers are changed on their pages; the rest below, or in the file, which is watched." }
+            p .hint { "Secrets are masked. Edit servers on their pages, and everything else below or in the file, which is watched." }
             (text::block(&answer.read::<ConfigText>().unwrap_or_default().text))
         },
     }

@@ -33,7 +33,7 @@ const SNIPPETS: [Snippet; 8] = [
     },
     Snippet {
         title: "Claude Desktop",
-        place: "claude_desktop_config.json, with the whole path of mcpvisor",
+        place: "claude_desktop_config.json, with the full path of mcpvisor",
         text: r#"{
   "mcpServers": {
     "$NAME": { "command": "mcpvisor", "args": ["stdio", "--connect", "$URL"] }
@@ -56,7 +56,7 @@ const SNIPPETS: [Snippet; 8] = [
         text: r#"{ "mcpServers": { "$NAME": { "type": "http", "url": "$URL" } } }"#,
     },
     Snippet {
-        title: "A client that speaks stdio only",
+        title: "A client that supports only stdio",
         place: "Its command",
         text: "mcpvisor stdio --connect $URL",
     },
@@ -73,7 +73,7 @@ pub(super) fn page(view: &View<'_>) -> Result<Page, Failure> {
         ViewId::Named(name) => name,
         ViewId::Server(server) => server.as_str(),
     };
-    let elsewhere = html! { "and " a href="/ui/connect" { "all servers" } " at another:" };
+    let elsewhere = html! { "and " a href="/ui/connect" { "all servers" } " at a different one:" };
     let page = Page::new(Section::Connect, "Connect").fixed(html! {
         (parts::heading("Connect a client", None))
         p {

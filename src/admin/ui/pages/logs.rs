@@ -40,11 +40,14 @@ pub(super) fn page(view: &View<'_>) -> Result<Page, Failure> {
 
 fn records(is_empty: bool, rows: Markup) -> Markup {
     if is_empty {
-        return parts::empty("No record fits", html! { a href="/ui/logs" { "Show all" } });
+        return parts::empty(
+            "No matching records",
+            html! { a href="/ui/logs" { "Show all" } },
+        );
     }
     html! {
         ul #records-rows .card.log data-rows data-follow tabindex="0"
-            aria-label="Records, the newest first" { (rows) }
+            aria-label="Records, newest first" { (rows) }
     }
 }
 

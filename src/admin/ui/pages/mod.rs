@@ -94,14 +94,14 @@ pub(super) async fn act(view: &View<'_>, form: &Fields) -> Result<FormOutcome, F
 }
 
 fn no_such_page() -> Failure {
-    Failure::new(ErrorKind::NotFound, "there is no such page")
+    Failure::new(ErrorKind::NotFound, "page not found")
 }
 
 /// The page for a failed request.
 pub(super) fn failed(failure: &Failure) -> Page {
     let title = match failure.kind {
         ErrorKind::NotFound | ErrorKind::ServerNotFound | ErrorKind::SessionNotFound => "Not found",
-        _ => "This did not work",
+        _ => "Something went wrong",
     };
     let page = Page::new(Section::None, title);
     page.fixed(html! {

@@ -86,7 +86,7 @@ fn remarks(status: &Status) -> Markup {
     html! {
         @if let Some(refused) = refused {
             div .notice.bad {
-                p .strong { "The last change of the configuration is not in force" }
+                p .strong { "The last configuration change was rejected" }
                 (text::block(refused))
             }
         }
@@ -95,7 +95,7 @@ fn remarks(status: &Status) -> Markup {
         }
         @if !needs_restart.is_empty() {
             p .notice.warn {
-                "Changed, and in force after the next start: "
+                "Changed; restart the gateway to apply: "
                 @for key in needs_restart { (text::code(key)) " " }
             }
         }
@@ -209,7 +209,7 @@ fn others(servers: &ByTrouble, rows: Markup) -> Markup {
         @if servers.all().next().is_none() {
             (parts::empty("No server is configured", html! {
                 a href="/ui/servers/new" { "Add the first one" }
-                ", or write it into the configuration file."
+                ", or add it to the configuration file."
             }))
         } @else if !servers.well.is_empty() {
             section aria-labelledby="well" {

@@ -36,17 +36,17 @@ pub(super) fn page(view: &View<'_>) -> Page {
         (parts::heading("Changed definitions", None))
         @if pins.is_empty() {
             (parts::empty("Nothing is pinned",
-                html! { "With " code { "pin_tools" } " in the configuration, changed definitions of tools, prompts and resources wait here." }))
+                html! { "With " code { "pin_tools" } " in the configuration, changed definitions of tools, prompts and resources wait here for approval." }))
         } @else if shown.is_empty() {
-            (parts::empty("Everything is as it was approved",
+            (parts::empty("Everything is approved",
                 html! { (text::many(pins.len() as u64, "definition is", "definitions are")) " pinned." }))
         }
         @if !shown.is_empty() {
-            p .hint { "These definitions are not the ones that were approved. Read them first: a model does what it reads here." }
+            p .hint { "These definitions differ from the approved ones. Read them before you approve: models follow these texts." }
         }
         @for (server, items) in &shown { (of_server(server, items, view)) }
         @if unapproved.len() > SHOWN_MAX {
-            p .hint.after { (unapproved.len() - SHOWN_MAX) " more: they appear when these are approved." }
+            p .hint.after { (unapproved.len() - SHOWN_MAX) " more appear when these are approved." }
         }
     })
 }
@@ -116,7 +116,7 @@ fn one(server: &str, detail: &PinDetail, view: &View<'_>) -> Markup {
                 @match &definition.diff {
                     Some(diff) => { (text::diff(diff)) }
                     None => {
-                        p .hint.after { "It was not there when this server was pinned." }
+                        p .hint.after { "It did not exist when this server was pinned." }
                         (text::block(&serde_json::to_string_pretty(&definition.definition).unwrap_or_default()))
                     }
                 }
@@ -160,7 +160,7 @@ pub(super) async fn approve(view: &View<'_>, form: &Fields) -> Result<FormOutcom
         (all, Some(failure)) => {
             let message = failure.message;
             format!(
-                "{approved} of {} definitions are approved, the others not: {message}",
+                "{approved} of {} definitions are approved; the others failed: {message}",
                 all.len()
             )
         }

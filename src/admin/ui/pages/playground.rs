@@ -65,7 +65,7 @@ pub(super) async fn act(
 }
 
 fn answered_already() -> Failure {
-    let message = "this question is not asked any more: go back and reload the page";
+    let message = "this question is no longer pending: go back and reload the page";
     Failure::new(ErrorKind::Conflict, message)
 }
 
@@ -110,7 +110,7 @@ pub(super) fn piece(
 pub(super) fn forgotten() -> Markup {
     html! {
         section #result .card.padded.after aria-label="Result" {
-            p .hint { "This call is not kept any more." }
+            p .hint { "This call has expired." }
         }
     }
 }
@@ -176,7 +176,7 @@ fn asked(
             div .after {
                 @match &question.url {
                     Some(url) => { (page_to_open(url)) }
-                    None => { (inputs.show("There is nothing to fill in.")) }
+                    None => { (inputs.show("No input is needed.")) }
                 }
             }
             div .actions {
@@ -197,7 +197,7 @@ fn page_to_open(url: &str) -> Markup {
         @match web.as_ref().and_then(|url| Some((url, url.host_str()?))) {
             Some((url, host)) => {
                 p {
-                    "It wants you to open a page of "
+                    "The server asks you to open a page on "
                     span .strong { (text::line(host)) } ":"
                 }
                 (text::block(url.as_str()))
@@ -206,7 +206,7 @@ fn page_to_open(url: &str) -> Markup {
                 }
             }
             None => {
-                p { "It wants you to open an address that is no web page:" }
+                p { "The server asks you to open an address that is not a web page:" }
                 (text::block(url))
             }
         }
@@ -218,7 +218,7 @@ fn ended(ending: &Ending) -> Markup {
         PlaygroundOutcome::Answered(answer) => answer,
         PlaygroundOutcome::Failed(why) => return html! { p { (text::sentence(why)) } },
         PlaygroundOutcome::Cancelled => {
-            return html! { p { "It is cancelled; the tool may have run, or run still." } };
+            return html! { p { "Cancelled; the tool may have run, or may still be running." } };
         }
     };
     html! {
@@ -226,7 +226,7 @@ fn ended(ending: &Ending) -> Markup {
             Some(message) => { (text::block(message)) }
             None => { (content(answer)) }
         }
-        details .after { summary { "The whole answer" } (text::block(&answer.whole)) }
+        details .after { summary { "Full answer" } (text::block(&answer.whole)) }
     }
 }
 
@@ -238,7 +238,7 @@ fn content(answer: &PlaygroundAnswer) -> Markup {
                 Item::Other(kind) => { p .hint { "Content of type " (text::line(kind)) } }
             }
         }
-        @if answer.is_cut { p .hint { "There is more than a page shows." } }
+        @if answer.is_cut { p .hint { "The rest is too long to show." } }
     }
 }
 
@@ -255,9 +255,9 @@ mod tests {
                 true,
             ),
             ("http://a.example/\"><script>", "%22%3E%3Cscript%3E", true),
-            ("javascript:alert(1)", "no web page", false),
-            ("data:text/html,<b>", "no web page", false),
-            ("/ui/logout", "no web page", false),
+            ("javascript:alert(1)", "not a web page", false),
+            ("data:text/html,<b>", "not a web page", false),
+            ("/ui/logout", "not a web page", false),
         ];
         for (url, expected, is_link) in table {
             let shown = page_to_open(url).into_string();

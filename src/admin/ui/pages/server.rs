@@ -76,12 +76,12 @@ fn head(server: &ServerStatus, view: &View<'_>) -> Markup {
                 @if needs_login {
                     (Button::new(&to("login"), "Sign in").primary().show(view))
                 }
-                @if has_open { (Button::new(&to("reset"), "Send calls again").primary().show(view)) }
+                @if has_open { (Button::new(&to("reset"), "Resume traffic").primary().show(view)) }
                 @if runs {
                     (Button::new(&to("restart"), "Restart").show(view))
                     @if !is_tripped {
-                        (Button::new(&to("trip"), "Send no calls")
-                            .asks(&format!("Send no calls to {name}? They fail at once until you press “Send calls again”."))
+                        (Button::new(&to("trip"), "Pause traffic")
+                            .asks(&format!("Pause traffic to {name}? Calls fail immediately until you press “Resume traffic”."))
                             .show(view))
                     }
                     (Button::new(&to("stop"), "Stop")
@@ -161,8 +161,8 @@ fn call_facts(connection: &ServerStatusView) -> Markup {
             @if connection.breaker.is_closed() { ": calls are sent" }
             @for breaker in of_tools { br; (text::line(&breaker_text(breaker))) }
         }
-        dt { "Connections" } dd { "one for all clients" @if own > 0 { ", " (own) " of their own" } }
-        @if connection.repeated != 0 { dt { "Calls sent again" } dd { (text::count(connection.repeated)) } }
+        dt { "Connections" } dd { "one shared" @if own > 0 { ", " (own) " of single clients" } }
+        @if connection.repeated != 0 { dt { "Retried calls" } dd { (text::count(connection.repeated)) } }
     }
 }
 
@@ -171,9 +171,9 @@ fn log(server: &ServerStatus, view: &View<'_>) -> Markup {
         return Markup::default();
     };
     html! {
-        h2 #log-heading { "What it wrote" }
+        h2 #log-heading { "Logs" }
         @if lines.is_empty() {
-            (parts::empty("Nothing so far", html! { "Lines of its standard error appear here." }))
+            (parts::empty("Nothing so far", html! { "Lines that the server writes to stderr appear here." }))
         } @else {
             ul .card.log.short data-follow tabindex="0" aria-labelledby="log-heading" {
                 @for line in lines.iter().rev().take(LINES_MAX) {
@@ -201,7 +201,7 @@ async fn configured(view: &View<'_>, name: &str) -> Markup {
         div .actions.after {
             a .button href=(format!("/ui/servers/{name}/edit")) { "Edit" }
             (Button::new(&format!("/ui/servers/{name}/remove"), "Remove").danger()
-                .asks(&format!("Remove {name} from the configuration? Its calls get some seconds to end."))
+                .asks(&format!("Remove {name} from the configuration? Its calls get a few seconds to finish."))
                 .show(view))
         }
     }
@@ -231,13 +231,13 @@ pub(super) async fn act(
         "reset" => ServerOrder::Reset(tool()),
         "login" => return sign_in(view, name).await,
         "remove" => return remove(view, name, form).await,
-        _ => return Err(Failure::new(ErrorKind::NotFound, "there is no such page")),
+        _ => return Err(Failure::new(ErrorKind::NotFound, "page not found")),
     };
     let question = match verb {
         "stop" => Some(format!(
             "Stop {name}? Its calls fail until it is started again."
         )),
-        "trip" => Some(format!("Send no calls to {name}?")),
+        "trip" => Some(format!("Pause traffic to {name}?")),
         _ => None,
     };
     if let Some(question) = question.filter(|_| !is_sure(form)) {
@@ -275,7 +275,7 @@ async fn remove(view: &View<'_>, name: &str, form: &Fields) -> Result<FormOutcom
         .await?;
     Ok(FormOutcome::Done {
         to: "/ui/servers".to_owned(),
-        message: format!("`{name}` is removed"),
+        message: format!("`{name}` was removed"),
     })
 }
 
@@ -293,7 +293,7 @@ async fn sign_in(view: &View<'_>, name: &str) -> Result<FormOutcome, Failure> {
     let page = Page::new(Section::Servers, format!("Sign in to {name}")).fixed(html! {
         (parts::heading(&format!("Sign in to {name}"), None))
         div .card.message {
-            p { "The server waits for somebody to sign in on this page:" }
+            p { "The server is waiting for a sign-in on this page:" }
             p { (text::code(&url)) }
             @if is_web {
                 p { a .button.primary href=(url) target="_blank" rel="noopener noreferrer" { "Open it" } }

@@ -173,7 +173,7 @@ pub(super) async fn create(view: &View<'_>, fields: &Fields) -> Result<FormOutco
             let ShownServer { name, .. } = created.read()?;
             FormOutcome::Done {
                 to: format!("/ui/servers/{name}"),
-                message: format!("`{name}` is added"),
+                message: format!("`{name}` was added"),
             }
         }
         Err(problem) => again(view, None, fields, problem),
@@ -200,7 +200,7 @@ pub(super) async fn update(
     Ok(match outcome {
         Ok(_) => FormOutcome::Done {
             to: format!("/ui/servers/{name}"),
-            message: format!("`{name}` is changed"),
+            message: format!("`{name}` was changed"),
         },
         Err(problem) => again(view, Some(name), fields, problem),
     })
@@ -255,20 +255,20 @@ fn page(view: &View<'_>, form: &Form<'_>) -> Page {
             (kinds(form))
             div .for-program {
                 (input(form, "command", "Command", html! { "The program, such as " code { "npx" } }))
-                (area(form, "args", "Arguments", html! { "One in each line." }))
-                (area(form, "env", "Environment", html! { code { "NAME=value" } " in each line." }))
+                (area(form, "args", "Arguments", html! { "One per line." }))
+                (area(form, "env", "Environment", html! { code { "NAME=value" } ", one per line." }))
             }
             div .for-url {
                 (input(form, "url", "URL", html! { "Such as " code { "https://example.com/mcp" } }))
-                (area(form, "headers", "Headers", html! { code { "Name: value" } " in each line." }))
+                (area(form, "headers", "Headers", html! { code { "Name: value" } ", one per line." }))
             }
             @if form.name.is_some() {
-                p .hint { "A value that reads " code { "[REDACTED]" } " stays as it is." }
+                p .hint { "Values shown as " code { "[REDACTED]" } " stay unchanged." }
             }
             details open[has_timeouts(form)] {
                 summary { "Timeouts" }
-                (input(form, "connection", "To connect, in milliseconds", html! { "Empty: as [supervision] says." }))
-                (input(form, "request", "Of a request, in milliseconds", html! { "Empty: as [gateway] says." }))
+                (input(form, "connection", "Connect timeout in milliseconds", html! { "Empty: the default in [supervision]." }))
+                (input(form, "request", "Request timeout in milliseconds", html! { "Empty: the default in [gateway]." }))
             }
             div .field.check {
                 label { input type="checkbox" name="enabled" value="on" checked[field(&form.values, "enabled").is_some()]; "Enabled" }

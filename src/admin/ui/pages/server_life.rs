@@ -58,7 +58,7 @@ pub(super) fn time_line(view: &View<'_>, name: &str, started_at: u64) -> Markup 
             }
         }
         p .hint.after {
-            "From the gateway's log, which forgets its oldest records and ends with the gateway. "
+            "From the gateway's log, which keeps only recent records of the running process. "
             a href=(format!("/ui/logs?server={name}")) { "More" }
         }
     }
@@ -96,21 +96,21 @@ pub(super) async fn crashes(view: &View<'_>, name: &str) -> Markup {
         return Markup::default();
     };
     html! {
-        h2 { "How it ended" }
+        h2 { "Crashes" }
         @if let Some(last) = reports.first() {
             ul .rows.card {
                 @for report in &reports { li .row { (crash(report)) } }
             }
             p .hint.after {
-                "The gateway keeps a report of each end as long as " code { "recorder.reports" }
-                " says; of starts that failed one after the other only the last."
+                "The gateway keeps a report of each crash for as long as " code { "recorder.reports" }
+                " allows. Of consecutive failed starts, it keeps only the last."
             }
             details .card.padded.after {
-                summary { "The last messages before the newest" }
+                summary { "The last messages before the newest crash" }
                 (text::block(&messages(&last.report)))
             }
         } @else {
-            p .hint { "There is no report of an end. The gateway keeps as many as " code { "recorder.reports" } " says." }
+            p .hint { "No crash reports. " code { "recorder.reports" } " limits how many are kept." }
         }
     }
 }
@@ -128,13 +128,13 @@ fn crash(dated: &DatedReport) -> Markup {
             p .why {
                 (was) " " (text::age(report.lived_ms)) ", generation " (report.generation)
                 @if report.connection != "shared" { ", connection " (text::line(&report.connection)) }
-                ", " (text::many(report.pending_calls as u64, "call", "calls")) " under way"
+                ", " (text::many(report.pending_calls as u64, "call", "calls")) " in flight"
             }
             @match last_of(&report.log) {
-                [] => { p .why { "It wrote no line before." } }
+                [] => { p .why { "It wrote nothing before." } }
                 last => {
                     details .after {
-                        summary { "Its last lines" }
+                        summary { "Last output" }
                         (text::block(&lines_of(last)))
                     }
                 }

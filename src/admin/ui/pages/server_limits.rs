@@ -17,8 +17,8 @@ pub(super) fn limits(view: &View<'_>, name: &str) -> Markup {
         details .card.padded {
             summary {
                 @match own {
-                    0 => "All as built in",
-                    own => { (text::count(own as u64)) " of " (limits.len()) " changed from what is built in" }
+                    0 => "Defaults",
+                    own => { (text::count(own as u64)) " of " (limits.len()) " changed from the defaults" }
                 }
             }
             @for group in limits.chunk_by(|one, other| one.about == other.about) { (about(group)) }
@@ -35,7 +35,7 @@ fn about(limits: &[LimitView]) -> Markup {
                 dd {
                     (text::line(&limit.value))
                     @if limit.value != limit.default {
-                        " " (parts::badge("quiet", &format!("built in: {}", limit.default)))
+                        " " (parts::badge("quiet", &format!("default: {}", limit.default)))
                     }
                 }
             }

@@ -37,7 +37,7 @@ pub(super) fn filter(servers: usize, view: &View<'_>) -> Markup {
 /// Shown instead of a list when no server name matches the filter.
 pub(super) fn none_fits(view: &View<'_>) -> Markup {
     parts::empty(
-        "No server fits",
+        "No matching servers",
         html! { a href=(view.path) { "Show all" } },
     )
 }

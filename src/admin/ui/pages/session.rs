@@ -65,7 +65,7 @@ fn facts(detail: &SessionDetail) -> Markup {
                 dt { "Last heard" } dd { (text::age(session.idle_seconds.saturating_mul(1000))) " ago" }
                 dt { "Streams" } dd { (session.streams) }
                 @if detail.now.is_none() {
-                    dt { "State" } dd { "at rest: it is built from its record when its client comes back" }
+                    dt { "State" } dd { "idle: restored from its record when its client returns" }
                 }
             }
         }
@@ -77,7 +77,7 @@ fn open(detail: &SessionDetail) -> Markup {
     let subscriptions = &detail.subscriptions;
     html! {
         @if !calls.is_empty() {
-            h2 { "Calls under way" }
+            h2 { "Calls in flight" }
             ul .rows.card {
                 @for call in calls {
                     li .row {
@@ -122,7 +122,7 @@ fn servers(detail: &SessionDetail, calls: Option<&CallPage>, status: &Status) ->
     let used: Vec<&ServerStatus> = status.servers.iter().filter(is_used).collect();
     html! {
         @if !used.is_empty() {
-            h2 { "Servers that it uses" }
+            h2 { "Servers in use" }
             ul .rows.card {
                 @for server in used { (server_row(detail, server)) }
             }
@@ -141,7 +141,7 @@ fn server_row(detail: &SessionDetail, server: &ServerStatus) -> Markup {
             p .title.grow {
                 a href=(format!("/ui/servers/{}", server.name)) { (text::line(&server.name)) }
                 (parts::state(server))
-                @if has_own { span .hint { "by a connection of its own" } }
+                @if has_own { span .hint { "over its own connection" } }
             }
             span .hint {
                 @match revision { Some(revision) => { "revision " (revision.as_str()) } None => "not connected" }
@@ -188,10 +188,10 @@ fn time_line(detail: &SessionDetail, calls: Option<&CallPage>, status: &Status) 
 fn turns(detail: &SessionDetail, status: &Status, now: u64) -> Vec<(u64, &'static str)> {
     let mut turns = Vec::new();
     let opened = detail.opened_at;
-    turns.extend(opened.map(|opened| (opened, "The client opened it")));
+    turns.extend(opened.map(|opened| (opened, "Opened by the client")));
     let started = status.started_at;
     if opened.is_none_or(|opened| started > opened) {
-        turns.push((started, "The gateway started again, and kept it"));
+        turns.push((started, "Kept across a restart of the gateway"));
     }
     let built = detail.now.as_ref();
     let built = built.map(|built| now.saturating_sub(built.built_ms));
@@ -200,7 +200,7 @@ fn turns(detail: &SessionDetail, status: &Status, now: u64) -> Vec<(u64, &'stati
         opened.is_none_or(|opened| opened < started || *built > opened + REBUILT_AFTER_MS)
     };
     turns.extend(built.filter(is_later).map(|built| {
-        let words = "It was built from its record, as its client came back";
+        let words = "Restored from its record when its client returned";
         (built, words)
     }));
     let rounded = |at: u64| at.saturating_add(500) / 1000 * 1000;

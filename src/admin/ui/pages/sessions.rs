@@ -112,13 +112,13 @@ pub(super) async fn end(
     match sessions.end(handle).await {
         true => Ok(FormOutcome::Done {
             to: "/ui/sessions".to_owned(),
-            message: "the session is ended".to_owned(),
+            message: "the session was ended".to_owned(),
         }),
         false => Err(unknown()),
     }
 }
 
 pub(super) fn unknown() -> Failure {
-    let message = "this session is not there any more";
+    let message = "this session no longer exists";
     Failure::new(ErrorKind::SessionNotFound, message)
 }

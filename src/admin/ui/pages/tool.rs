@@ -53,10 +53,7 @@ fn find(view: &View<'_>) -> Result<(ViewId, ToolView), Failure> {
     let found = tools.find(|tool| tool.name == wanted);
     found.map(|tool| (of, tool)).ok_or_else(|| {
         let wanted: String = wanted.chars().take(64).collect();
-        Failure::new(
-            ErrorKind::NotFound,
-            format!("there is no tool {wanted:?} now"),
-        )
+        Failure::new(ErrorKind::NotFound, format!("no tool is named {wanted:?}"))
     })
 }
 
@@ -82,10 +79,10 @@ fn shown(
                 div .card.after {
                     dl .facts {
                         dt { "Server" } dd { a href=(format!("/ui/servers/{}", tool.server)) { (text::line(&tool.server)) } }
-                        dt { "Its name there" } dd { (text::code(&tool.native_name)) }
-                        dt { "Cost" } dd { "about " (text::count(tool.tokens as u64)) " tokens in each list" }
+                        dt { "Name on the server" } dd { (text::code(&tool.native_name)) }
+                        dt { "Cost" } dd { "about " (text::count(tool.tokens as u64)) " tokens per list" }
                         @let hints = hints(entry.get("annotations"));
-                        @if !hints.is_empty() { dt { "It says that it" } dd { (hints.join(", ")) } }
+                        @if !hints.is_empty() { dt { "Declared effects" } dd { (hints.join(", ")) } }
                     }
                 }
                 details .card.padded.after {
@@ -100,7 +97,7 @@ fn shown(
                     (Inputs { schema, id: "argument", filled_in, problems }.show("It takes no arguments."))
                     button .primary type="submit" { "Call" }
                     p .hint.after {
-                        "Questions of the server appear here. It gets no model to ask, and no folders but the "
+                        "Questions of the server appear here. Sampling is not available, and roots are limited to the "
                         code { "roots" } " of its configuration."
                     }
                 }
@@ -118,8 +115,8 @@ fn input_schema(entry: &Value) -> &Value {
 fn hints(annotations: Option<&Value>) -> Vec<&'static str> {
     let words = [
         ("readOnlyHint", true, "only reads"),
-        ("destructiveHint", true, "may destroy something"),
-        ("idempotentHint", true, "may be repeated"),
+        ("destructiveHint", true, "may be destructive"),
+        ("idempotentHint", true, "safe to repeat"),
         ("openWorldHint", true, "reaches the outside world"),
     ];
     let said = words
@@ -160,7 +157,7 @@ pub(super) async fn act(view: &View<'_>, form: &Fields) -> Result<FormOutcome, F
 async fn order_call(view: &View<'_>, order: &str, form: &Fields) -> Result<FormOutcome, Failure> {
     let id = view.query(CALL).unwrap_or_default();
     let called = view.playground.find(&view.form_token, id).ok_or_else(|| {
-        let message = "this call is not kept any more";
+        let message = "this call has expired";
         Failure::new(ErrorKind::NotFound, message)
     })?;
     let problems = playground::act(&called, order, form).await?;

@@ -73,7 +73,7 @@ pub(super) fn page(view: &View<'_>) -> Page {
 /// The tools that match the page's search, with the search field.
 pub(super) fn searched(view_tools: &ViewTools, view: &View<'_>) -> Markup {
     if view_tools.tools.is_empty() {
-        let hint = html! { "They appear when a server has listed them." };
+        let hint = html! { "Tools appear when a server has listed them." };
         return parts::empty("No tools yet", hint);
     }
     let servers: BTreeSet<&str> = view_tools
@@ -95,7 +95,7 @@ pub(super) fn searched(view_tools: &ViewTools, view: &View<'_>) -> Markup {
             (text::many(paged.total as u64, "tool", "tools")) ", about "
             (text::count(tokens as u64)) " tokens in the list of a client"
             @if view_tools.exposure() != Exposure::All {
-                ", if it had them: it reads " (static_tools(view_tools.exposure())) " instead, about "
+                " that lists them all. With " (static_tools(view_tools.exposure())) " instead, it reads about "
                 (text::count(view_tools.listed_tokens() as u64)) " tokens"
             }
         }
@@ -159,7 +159,7 @@ pub(super) fn link(of: &ViewId, name: &str) -> String {
 fn list(of: &ViewId, paged: &Paged<FoundTool<'_>>, view: &View<'_>) -> Markup {
     html! {
         @if paged.total == 0 {
-            (parts::empty("No tool fits", html! { a href=(view.path) { "Show all" } }))
+            (parts::empty("No matching tools", html! { a href=(view.path) { "Show all" } }))
         } @else {
             ul .rows.card.after { @for found in &paged.rows { (row(of, found)) } }
             (PageLinks::of(paged, ("tool", "tools")).show(view))

@@ -87,11 +87,11 @@ fn server_node(server: &ServerStatus) -> Row {
                     @for own in own.iter().take(OWN_MAX) {
                         li {
                             (child(&own.connection, &own.owner,
-                                html! { span .hint { "a connection of its own" } }))
+                                html! { span .hint { "own connection" } }))
                         }
                     }
                     @if own.len() > OWN_MAX {
-                        li { p .node { span .hint { (own.len() - OWN_MAX) " more connections of their own" } } }
+                        li { p .node { span .hint { (own.len() - OWN_MAX) " more own connections" } } }
                     }
                     @for breaker in server.open_breakers().take(OWN_MAX) {
                         li { p .node { (parts::badge("warn", "breaker")) span .hint { (text::line(&breaker_text(breaker))) } } }

@@ -24,7 +24,7 @@ pub(super) fn page(view: &View<'_>, name: &str) -> Result<Page, Failure> {
         (parts::heading(name, Some(action)))
         (parts::snippet("address", &view.address(&view_tools.view)))
         div .card.after { (facts(&view_tools, view)) }
-        h2 { "Who may use it" }
+        h2 { "Access" }
         div .card { (access(&view_tools, view)) }
         h2 { "Its tools" }
         (searched(&view_tools, view))
@@ -42,20 +42,20 @@ fn facts(view_tools: &ViewTools, view: &View<'_>) -> Markup {
     html! {
         dl .facts {
             dt { "Servers" } dd { (servers(view_tools, view)) }
-            dt { "It lists" } dd { (exposure(view_tools)) " (" (text::code("expose")) " is " (text::code(settings.expose.name())) ")" }
+            dt { "Listed" } dd { (exposure(view_tools)) " (" (text::code("expose")) " is " (text::code(settings.expose.name())) ")" }
             dt { "Tools" }
             dd {
                 (text::count(view_tools.tools.len() as u64)) ", about " (tokens(view_tools.tokens())) " tokens"
                 @if view_tools.listed_tokens() != view_tools.tokens() {
-                    "; what it lists costs about " (tokens(view_tools.listed_tokens()))
+                    "; the listed ones about " (tokens(view_tools.listed_tokens()))
                 }
             }
             @for (label, globs) in [("Only tools like", &settings.allow), ("No tools like", &settings.deny)] {
                 @if !globs.is_empty() { dt { (label) } dd { (text::code(&globs.join(", "))) } }
             }
             @if !settings.overrides.is_empty() {
-                dt { "Described otherwise" }
-                dd { (text::many(settings.overrides.len() as u64, "tool", "tools")) " than by their servers" }
+                dt { "Overrides" }
+                dd { (text::many(settings.overrides.len() as u64, "tool", "tools")) " with changed descriptions" }
             }
         }
     }
@@ -109,14 +109,14 @@ pub(super) fn access(view_tools: &ViewTools, view: &View<'_>) -> Markup {
                 @if access.policies.is_empty() { "none" }
                 @for name in &access.policies { (text::code(name)) " " }
                 @match access.default {
-                    Effect::Allow => "(what no policy is about is allowed)",
-                    Effect::Deny => "(what no policy allows is denied)",
+                    Effect::Allow => "(allowed unless a policy denies it)",
+                    Effect::Deny => "(denied unless a policy allows it)",
                 }
             }
             @for (key, tools) in &access.by_key { dt { "Key " (text::line(key)) } dd { (of_all(*tools)) } }
-            @if access.more_keys > 0 { dt { "Other keys" } dd { (access.more_keys) " that are not counted here" } }
-            dt { "Without a name" } dd { (of_all(access.unnamed)) ", where clients are not asked who they are" }
-            dt { "With a token" } dd { "as the policies say of its subject and scopes" }
+            @if access.more_keys > 0 { dt { "Other keys" } dd { (access.more_keys) " (not counted here)" } }
+            dt { "Anonymous" } dd { (of_all(access.unnamed)) ", where clients do not authenticate" }
+            dt { "With a token" } dd { "decided by the policies from its subject and scopes" }
         }
     }
 }

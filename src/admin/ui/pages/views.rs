@@ -32,21 +32,21 @@ pub(super) fn page(view: &View<'_>) -> Page {
             }
         }
         @if shown.is_empty() {
-            (parts::empty("No view fits", html! { a href="/ui/views" { "Show all" } }))
+            (parts::empty("No matching views", html! { a href="/ui/views" { "Show all" } }))
         } @else {
             ul .rows.card { @for view_tools in &shown { (row(view_tools, view)) } }
         }
         @if more > 0 { p .hint.after { (more) " more: search for them." } }
         @if is_any {
             p .hint.after {
-                "Each server has an endpoint of its own, too, with its own names: "
+                "Each server also has its own endpoint, with its original names: "
                 (text::code(&format!("{}/server/NAME", view.address(&ViewId::Default))))
             }
         } @else {
             div .after { (none()) }
         }
         @if let Some(whole) = shown.iter().find(|view_tools| view_tools.view == ViewId::Default) {
-            h2 { "Who may use the whole endpoint" }
+            h2 { "Access to the whole endpoint" }
             div .card { (access(whole, view)) }
         }
     })
@@ -54,9 +54,9 @@ pub(super) fn page(view: &View<'_>) -> Page {
 
 fn none() -> Markup {
     parts::empty(
-        "No other view yet",
+        "No views yet",
         html! {
-            "A view shows clients some of the servers, or some of their tools, at an address of its own. \
+            "A view shows clients some of the servers, or some of their tools, at its own address. \
              Write one into the "
             a href="/ui/config" { "configuration" } ":"
             (text::block(EXAMPLE))

@@ -75,7 +75,7 @@ impl<'t> Conversation<'t> {
             () = cancelled.cancelled() => None,
             () = deadline => {
                 let within = humantime::format_duration(DEADLINE);
-                Some(Err(PlaygroundOutcome::Failed(format!("there was no answer within {within}"))))
+                Some(Err(PlaygroundOutcome::Failed(format!("no answer within {within}"))))
             }
         };
         match ended {
@@ -129,7 +129,7 @@ impl<'t> Conversation<'t> {
                 Some(Ok(line)) => line,
                 Some(Err(error)) => return Err(lost(&error)),
                 None => {
-                    let why = "the gateway ended the connection: its log says why";
+                    let why = "the gateway closed the connection; see its log";
                     return Err(PlaygroundOutcome::Failed(why.to_owned()));
                 }
             };
@@ -214,6 +214,6 @@ fn lost(error: &LinesCodecError) -> PlaygroundOutcome {
         LinesCodecError::Io(error) if error.kind() == io::ErrorKind::InvalidData => {
             "the answer is not text".to_owned()
         }
-        LinesCodecError::Io(error) => format!("the connection to the gateway broke: {error}"),
+        LinesCodecError::Io(error) => format!("the connection to the gateway failed: {error}"),
     })
 }

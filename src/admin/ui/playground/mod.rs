@@ -135,13 +135,13 @@ impl Playground {
         let own = kept.iter().filter(|other| other.owner == call.owner);
         if own.filter(is_open).count() >= OPEN_MAX {
             let message =
-                format!("{OPEN_MAX} of your calls have not ended: wait, or cancel one of them");
+                format!("{OPEN_MAX} of your calls are still running: wait, or cancel one of them");
             return Err(Failure::new(ErrorKind::RateLimited, message));
         }
         if kept.len() >= KEPT_MAX {
             let oldest = kept.iter().position(|other| other.ended_for().is_some());
             let oldest = oldest.ok_or_else(|| {
-                let message = format!("{KEPT_MAX} calls have not ended: try again later");
+                let message = format!("{KEPT_MAX} calls are still running: retry later");
                 Failure::new(ErrorKind::RateLimited, message)
             })?;
             kept.remove(oldest);
@@ -220,7 +220,7 @@ struct Running(Arc<PlaygroundCall>);
 
 impl Drop for Running {
     fn drop(&mut self) {
-        let message = "the gateway gave it up: its log says why";
+        let message = "the gateway aborted the call; see its log";
         self.0.end(PlaygroundOutcome::Failed(message.to_owned()));
     }
 }
