@@ -33,7 +33,7 @@ pub enum ServersVerb {
     /// Add a server to the configuration
     ///
     /// A running gateway starts it at once.
-    Add(AddArguments),
+    Add(Box<AddArguments>),
 
     /// Remove a server from the configuration
     #[command(visible_alias = "remove")]

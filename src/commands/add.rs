@@ -25,6 +25,9 @@ const STDIN_MAX: u64 = 1 << 20;
 /// How long the command waits for a new server, to report how its start went.
 const START_WAIT: Duration = Duration::from_secs(15);
 
+/// How long the command then waits for the lists of the server, which can be empty.
+const LIST_WAIT: Duration = Duration::from_secs(2);
+
 pub(crate) fn run_add_command(
     path: Option<&Path>,
     arguments: &AddArguments,
@@ -66,7 +69,11 @@ async fn report_start(gateway: &Path, added: &[String]) -> Result<(), CliError> 
     let (client, screen) = (OperatorClient::open(gateway)?, Screen::of_stdout());
     let is_new = |server: &ServerStatus| added.contains(&server.name);
     let is_settled = |server: &ServerStatus| !is_new(server) || server.state != "starting";
-    let status = wait(&client, START_WAIT, is_settled).await?;
+    wait(&client, START_WAIT, is_settled).await?;
+    let is_listed = |server: &ServerStatus| {
+        !is_new(server) || server.state != "up" || server.items.values().any(|count| *count > 0)
+    };
+    let status = wait(&client, LIST_WAIT, is_listed).await?;
     for server in status.servers.iter().filter(|server| is_new(server)) {
         print(&server_details(server, &screen))?;
         if !is_ready(server) && server.state != "disabled" {

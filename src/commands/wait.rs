@@ -1,10 +1,11 @@
 //! `mcpvisor servers wait`, and the first seconds of a server that was added.
 
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use mcpvisor::admin::{OperatorClient, Screen, ServerStatus, Status, server_details};
 use mcpvisor::telemetry::one_line;
+use tokio::time::{Instant, sleep};
 
 use super::output::{CliError, print};
 use super::running_gateway::ask_here;
@@ -32,9 +33,12 @@ pub(super) fn ask_to_wait(
 ) -> Result<(), CliError> {
     let is_waited_for = |server: &ServerStatus| match names.is_empty() {
         true => server.state != "disabled",
-        false => names.iter().any(|name| *name == server.name),
+        false => names.contains(&server.name),
     };
-    let is_settled = |server: &ServerStatus| is_ready(server) || server.state == "misconfigured";
+    // In these states, a server does not come up by itself.
+    let is_still = ["misconfigured", "disabled", "stopped"];
+    let is_settled =
+        |server: &ServerStatus| is_ready(server) || is_still.contains(&server.state.as_str());
     let status = ask_here(path, async |client| {
         let status = client.status().await?;
         for name in names {
@@ -70,7 +74,7 @@ pub(super) async fn wait(
         if status.servers.iter().all(&is_settled) || Instant::now() >= deadline {
             return Ok(status);
         }
-        tokio::time::sleep(ASK_EVERY).await;
+        sleep(ASK_EVERY).await;
     }
 }
 

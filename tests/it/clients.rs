@@ -157,7 +157,10 @@ fn a_first_import_makes_the_users_configuration() {
     );
     home.ok(&["import", "cursor"]);
     let made = home.read(".config/mcpvisor/config.toml");
-    assert_eq!(made, "[servers.git]\ncommand = \"sh\"\n");
+    assert!(
+        made.ends_with("\n\n[servers.git]\ncommand = \"sh\"\n"),
+        "{made}"
+    );
 }
 
 /// A tool that its user disabled in a client stays disabled, and secrets stay references.

@@ -120,36 +120,6 @@ async fn a_sign_in_that_ended_is_asked_for_again() {
 }
 
 #[tokio::test]
-async fn a_refresh_that_is_refused_by_any_name_asks_for_a_login() {
-    let (_server, authority, gateway) = protected().await;
-    for name in ["invalid_request", "invalid_token"] {
-        login_needed(&gateway).await;
-        log_in(&gateway).await;
-        gateway.wait_state("docs", "up").await;
-        let client = Client::open(&gateway).await;
-        authority.end_sign_ins();
-        authority.grants().refusal = Some(name);
-        let failed = client.call("docs__echo", json!({})).await;
-        assert!(
-            text_of(&failed).contains("mcpvisor auth login docs"),
-            "{failed}"
-        );
-    }
-}
-
-#[tokio::test]
-async fn a_login_at_a_server_that_needs_none_says_so() {
-    let server = HttpServer::start(Behaviour::default()).await;
-    let gateway = Gateway::start(&server.config("docs")).await;
-    gateway.wait_state("docs", "up").await;
-    let begun = api(&gateway, "POST", "/api/servers/docs/login");
-    let begun = begun.send().await;
-    assert_ne!(begun.status, 200, "{begun:?}");
-    let refused = begun.json().await["error"].to_string();
-    assert!(refused.contains("no login needed"), "{refused}");
-}
-
-#[tokio::test]
 async fn another_sign_in_opens_another_session_and_another_token_does_not() {
     let (server, authority, gateway) = protected().await;
     login_needed(&gateway).await;

@@ -40,6 +40,7 @@ mod logins;
 mod machine;
 mod malformed_messages;
 mod metrics;
+mod odd_authorities;
 mod one_server;
 mod operating;
 mod own_sessions;

@@ -48,7 +48,10 @@ async fn a_server_of_the_registry_is_added_to_a_running_gateway() {
         "API_KEY=${FAR_KEY}",
     ];
     let (succeeded, printed) = setup.run(&[&set[..], &["--dry-run"]].concat());
-    assert!(succeeded && printed.contains("would write"), "{printed}");
+    assert!(
+        succeeded && printed.contains("# would be added to"),
+        "{printed}"
+    );
     assert_eq!(
         fs::read_to_string(setup.path("config.toml")).unwrap(),
         config

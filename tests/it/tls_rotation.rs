@@ -94,7 +94,7 @@ async fn files_that_cannot_be_used_change_nothing() {
     assert!(!log.contains(new.key.lines().nth(1).unwrap()));
     let (_, shown) = gateway.setup.run(&["status"]);
     assert!(
-        shown.contains("are not used: the new certificate"),
+        shown.contains("current files were rejected: the new certificate"),
         "{shown}"
     );
 

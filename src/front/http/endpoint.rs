@@ -408,8 +408,8 @@ fn is_without_session(request: &HttpRequest, settings: &FrontSettings) -> bool {
         || (!settings.requires_session && !request.headers().contains_key(&SESSION_ID))
 }
 
-/// Returns whether this is a notification of the era without sessions. Only the header tells,
-/// because notifications have no `_meta` for it.
+/// Returns whether this is a notification of the era without sessions, which is accepted
+/// (S-HTTP-07). Only the header tells, because notifications have no `_meta` for it.
 fn is_sessionless_notification(
     request: &HttpRequest,
     message: &Envelope,

@@ -254,10 +254,8 @@ fn unread_answer(
         let mut redirect = HttpResponse::TemporaryRedirect();
         return Some(redirect.insert_header(("location", "/mcp/")).finish());
     }
-    if !request.path().starts_with("/mcp") {
-        return Some(HttpResponse::NotFound().finish());
-    }
     match request.method().as_str() {
+        _ if !request.path().starts_with("/mcp") => Some(HttpResponse::NotFound().finish()),
         "POST" => None,
         "DELETE" => {
             behaviour.deleted += 1;

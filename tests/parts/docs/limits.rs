@@ -52,6 +52,7 @@ const INTERNAL: &[(&str, &str)] = &[
     ("src/credentials/registration.rs", "CLIENT_ID_MAX"),
     ("src/credentials/scopes.rs", "SCOPES_BYTES_MAX"),
     ("src/credentials/token.rs", "CODE_MAX"),
+    ("src/credentials/token.rs", "DESCRIPTION_MAX"),
     ("src/credentials/vault/key.rs", "KEY_TEXT_MAX"),
     ("src/credentials/vault/key_command.rs", "OUTPUT_MAX"),
     ("src/credentials/vault/mod.rs", "FILE_MAX"),
