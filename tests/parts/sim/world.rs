@@ -93,7 +93,6 @@ pub(crate) struct World {
     pub(crate) store_is_down: Arc<AtomicBool>,
     /// Makes those wait who change the store.
     pub(crate) writes: Arc<tokio::sync::Mutex<()>>,
-    pub(crate) first_list_wait: (Duration, Duration),
     /// Bytes that sessions wrote into the store.
     pub(crate) store_written: Arc<AtomicUsize>,
     /// Reports of connections that ended as they should not.
@@ -210,7 +209,6 @@ impl World {
     ) -> Self {
         let mut settings = session_settings();
         tune(&mut settings);
-        let first_list_wait = (settings.first_list_wait, settings.first_list_wait_max);
         let counters = Counters::default();
         let numbers = CallNumbers::after(0);
         let subscription_registry = Arc::new(SubscriptionRegistry::default());
@@ -272,7 +270,6 @@ impl World {
             store_is_down: outage.is_down,
             writes: outage.writes,
             store_written: outage.written,
-            first_list_wait,
             crashes,
             starts_panic,
             connectors,
@@ -351,7 +348,8 @@ impl World {
     /// Changes the order of the servers as a reload does.
     pub(crate) fn arrange(&self, change: impl FnOnce(&mut Vec<(ServerName, NameSettings)>)) {
         change(&mut self.order.borrow_mut());
-        let (usual, max) = self.first_list_wait;
+        let settings = &self.settings;
+        let (usual, max) = (settings.first_list_wait, settings.first_list_wait_max);
         self.publisher.configure(Arrangement {
             policies: None,
             identities: BTreeMap::new(),
