@@ -201,6 +201,12 @@ impl<T: ChildValue> ChildRef<T> {
         }
     }
 
+    /// How long the child has been up; `None` unless it is.
+    pub fn up_for(&self) -> Option<Duration> {
+        let snapshot = self.0.snapshot.borrow();
+        matches!(snapshot.status, ChildStatus::Up { .. }).then(|| snapshot.since.elapsed())
+    }
+
     /// Waits until the child is up; an idle one is woken.
     ///
     /// # Errors

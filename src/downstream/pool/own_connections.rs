@@ -210,7 +210,9 @@ impl OwnConnections {
         };
         let mut table = self.by_key.write();
         let idle = table.extract_if(|key, own| {
-            let can_idle = own.spec.own_session.is_open() && own.child.current().is_ok();
+            // The call that opened the connection counts from its arrival there, which can be late.
+            let was_up = own.child.up_for().is_some_and(|up| up > IDLE_AFTER);
+            let can_idle = was_up && own.spec.own_session.is_open();
             if !can_idle || !is_idle(own, IDLE_AFTER) {
                 return false;
             }
