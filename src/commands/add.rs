@@ -7,7 +7,7 @@ use std::time::Duration;
 use mcpvisor::admin::{OperatorClient, Screen, ServerStatus, server_details};
 use mcpvisor::cli::{AddArguments, Header, Setting};
 use mcpvisor::clients::{self, Given, MissingValue, NoEntry};
-use mcpvisor::config::{ProcessEnvironment, client_entries, is_json, read_file};
+use mcpvisor::config::{ProcessEnvironment, client_entries, is_json, read_file, shown_config};
 use mcpvisor::credentials::{Web as _, WebRequest};
 use mcpvisor::telemetry::{one_line, printable};
 use mcpvisor::transport::{self, Tls, WebClient};
@@ -46,7 +46,7 @@ pub(crate) fn run_add_command(
         let file = target.file.display();
         return print(&format!(
             "{}\n# would be added to {file}\n",
-            printable(&import.tables)
+            printable(&shown_config(&import.tables))
         ));
     }
     print(&clients::import_report(&import))?;
@@ -166,13 +166,20 @@ fn described(text: &str, arguments: &AddArguments) -> Result<Vec<(String, Value)
         Some(url) if url.path().ends_with(".json") => of_document(&fetch(url)?, text, arguments),
         Some(url) => Ok(vec![of_url(&url, given)]),
         None if is_json(text) => of_document(text.as_bytes(), "the text", arguments),
-        None if Path::new(text).exists() => of_file(text, arguments),
+        None if Path::new(text).is_file() => of_file(text, arguments),
         None => match clients::registry_url(&arguments.registry, text)? {
             Some(url) => of_document(&fetch(url)?, text, arguments),
             None => {
                 let words = clients::split_command(text);
                 let entry = words.and_then(|words| clients::command_entry(&words));
-                entry.map_or_else(|| of_file(text, arguments), |entry| Ok(vec![entry]))
+                let entry = entry.ok_or_else(|| {
+                    let text = one_line(text);
+                    format!(
+                        "{text:?} is not a URL, a file, a name in the registry or a command line; \
+                         after a name, a program follows `--`: `servers add NAME -- PROGRAM`"
+                    )
+                });
+                Ok(vec![entry?])
             }
         },
     }

@@ -78,7 +78,9 @@ pub use programs::{find_program, program_path, unable_servers};
 pub use reference::reference;
 pub use schema::schema;
 pub use server::{ServerEntry, ServerState};
-pub use server_file::{FileOutcome, ServerFile, replace as replace_file, shown_difference};
+pub use server_file::{
+    FileOutcome, ServerFile, replace as replace_file, shown as shown_config, shown_difference,
+};
 pub use toml_json::{file_as_json, json_of_toml};
 pub use version::migrated;
 

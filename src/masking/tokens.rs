@@ -153,9 +153,11 @@ fn is_token_byte(byte: u8) -> bool {
 fn is_word_byte(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"-_+~".contains(&byte)
 }
-/// Whether the text is exactly `${NAME}`, which refers to a secret but is not one.
+/// Whether the text is exactly `${NAME}` or `Bearer ${NAME}`, which refers to a secret but is not
+/// one.
 pub fn is_variable(text: &str) -> bool {
-    let name = text.strip_prefix("${");
+    let name = text.strip_prefix("Bearer ").unwrap_or(text);
+    let name = name.strip_prefix("${");
     let name = name.and_then(|rest| rest.strip_suffix('}'));
     let is_legal = |c: char| c.is_ascii_alphanumeric() || "_:".contains(c);
     name.is_some_and(|name| name.chars().all(is_legal))

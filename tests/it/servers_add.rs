@@ -143,7 +143,7 @@ fn a_url_is_added_with_its_headers_and_what_is_no_server_is_refused() {
     fs::write(setup.path("bad.json"), "{\"name\": SECRET").unwrap();
     fs::write(setup.path("empty.json"), "{\"name\": \"x\"}").unwrap();
     for (from, expected) in [
-        ("nowhere.json", "nowhere.json"),
+        ("nowhere.json", "\"nowhere.json\" is not a URL, a file"),
         ("bad.json", "is not JSON"),
         ("empty.json", "no matching npm"),
         ("http://127.0.0.1:1/server.json", "127.0.0.1:1"),
@@ -216,7 +216,7 @@ fn whatever_documentation_shows_can_be_pasted() {
     let line = "TOKEN='a b' npx -y @modelcontextprotocol/server-filesystem /tmp";
     let table = [
         (vec![line], "[servers.filesystem]\ncommand = \"npx\""),
-        (vec![line], "TOKEN = \"a b\""),
+        (vec![line], "TOKEN = \"***\""),
         (vec!["files", line], "[servers.files]"),
         (vec![json], "[servers.two]\nurl = \"https://b.example/mcp\""),
         (
@@ -232,7 +232,7 @@ fn whatever_documentation_shows_can_be_pasted() {
                 "--header",
                 "X-A: b",
             ],
-            "X-A = \"b\"\nAuthorization = \"Bearer ${T}\"",
+            "X-A = \"***\"\nAuthorization = \"Bearer ${T}\"",
         ),
         (
             vec!["files", "https://b.example/mcp", "--", "npx"],

@@ -21,5 +21,5 @@ cargo build --quiet --locked --manifest-path tests/peers/rmcp-0.10/Cargo.toml \
   --target-dir "$target/peers"
 . tests/program.sh
 
-python3 tests/peers/readme.py "$target"
+python3 tests/peers/documented_programs.py "$target"
 exec python3 tests/peers/pairs.py "$target" "${1:-}"

@@ -25,6 +25,7 @@ use crate::admin::{ConfigAnswer, ConfigOrder, EntryOrder};
 use crate::id::ServerName;
 use crate::protocol::{ErrorKind, Failure};
 use included::{IncludedAnswer, IncludedServers};
+pub use shown_file::shown;
 pub use whole_file::shown_difference;
 
 /// Maximum number of servers and members listed in a message about an invalid configuration.

@@ -1,11 +1,11 @@
-//! Formats the whole configuration file for display, without comments and secrets.
+//! Formats a configuration for display, without comments and secrets.
 
 use toml::Table;
 
 use crate::config::mask_config;
 
 /// The displayed form of a TOML file; empty if it is not valid TOML.
-pub(super) fn shown(text: &str) -> String {
+pub fn shown(text: &str) -> String {
     let shown = || {
         let table: Table = text.parse().ok()?;
         let mut config = serde_json::to_value(table).ok()?;

@@ -53,12 +53,10 @@ impl Connection {
                     senders.join_session(&self.address.clone().recipient());
                 }
                 link.awaits_handshake.set(false);
-                let senders = *senders;
-                let open = OpenConnection {
-                    senders,
+                self.control.state = ConnectionState::Ready(Box::new(OpenConnection {
+                    senders: *senders,
                     negotiated,
-                };
-                self.control.state = ConnectionState::Ready(Box::new(open));
+                }));
             }
             ConnectionState::Ready(mut open) | ConnectionState::Renewing(mut open) => {
                 open.negotiated = negotiated;

@@ -192,13 +192,7 @@ impl ConnectionManager {
         }
         let is_known = known.is_some() && key.is_shared();
         let is_listed = is_known || idle.as_ref().is_some_and(|idle| idle.is_listed);
-        let child = match &key.owner {
-            ConnectionOwner::Shared if key.era.is_some() => format!("server/{server}/older"),
-            ConnectionOwner::Shared => format!("server/{server}"),
-            ConnectionOwner::Audience(_) => format!("server/{server}/profile"),
-            ConnectionOwner::Session(session, _) => format!("server/{server}/session/{session}"),
-            ConnectionOwner::Lease(_, place) => format!("server/{server}/call/{place}"),
-        };
+        let child = child_name(server, &key);
         let arbiters = &self.parts.arbiters;
         let load = Arc::new(ConnectionLoad::new(of_server.gate.clone()));
         let spec = Arc::new(ConnectionSpec {
@@ -395,6 +389,17 @@ impl ConnectionManager {
             server.usage.wanted();
             server.shared.wake();
         }
+    }
+}
+
+/// The name of a connection in the supervision tree.
+fn child_name(server: &ServerName, key: &ConnectionKey) -> String {
+    match &key.owner {
+        ConnectionOwner::Shared if key.era.is_some() => format!("server/{server}/older"),
+        ConnectionOwner::Shared => format!("server/{server}"),
+        ConnectionOwner::Audience(_) => format!("server/{server}/profile"),
+        ConnectionOwner::Session(session, _) => format!("server/{server}/session/{session}"),
+        ConnectionOwner::Lease(_, place) => format!("server/{server}/call/{place}"),
     }
 }
 

@@ -27,15 +27,16 @@ fn the_sdk_is_served() {
 }
 
 #[test]
-fn the_program_of_the_readme_lists_tools() {
+fn the_program_of_the_page_about_clients_lists_tools() {
     let Some(scripts) = scripts() else { return };
-    let readme = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/README.md")).unwrap();
-    let (_, program) = readme.split_once("\n```ts\n").unwrap();
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/guides/connect-a-client.md");
+    let page = fs::read_to_string(page).unwrap();
+    let (_, program) = page.split_once("\n```ts\n").unwrap();
     let (program, _) = program.split_once("\n```").unwrap();
     assert!(program.contains("http://127.0.0.1:12006/mcp"), "{program}");
     let gateway = gateway(EXAMPLE);
     // Beside the packages, which Node finds from where the program is.
-    let file = scripts.join("readme.mjs");
+    let file = scripts.join("documented.mjs");
     fs::write(
         &file,
         program.replace("http://127.0.0.1:12006/mcp", &gateway.url),

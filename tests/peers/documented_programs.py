@@ -1,6 +1,6 @@
-"""The programs in Python of README.md, each with its version of the SDK, against a gateway.
+"""The programs in Python of the page about clients, each with its version of the SDK, against a gateway.
 
-    readme.py TARGET      the target directory, with the environments that run.sh made
+    documented_programs.py TARGET      the target directory, with the environments that run.sh made
 """
 import json, os, pathlib, re, subprocess, sys, tempfile, time
 
@@ -23,7 +23,8 @@ def address(directory, gateway):
 
 
 def main(target):
-    programs = re.findall(r"^```python\n(.*?)^```$", (ROOT / "README.md").read_text(), re.S | re.M)
+    page = (ROOT / "docs/guides/connect-a-client.md").read_text()
+    programs = re.findall(r"^```python\n(.*?)^```$", page, re.S | re.M)
     assert len(programs) == len(VERSIONS), len(programs)
     with tempfile.TemporaryDirectory() as directory:
         environment = {**os.environ, "MCPVISOR_LISTEN": "127.0.0.1:0"}
@@ -38,7 +39,7 @@ def main(target):
                 ran = subprocess.run([python, "-c", program.replace(URL, url)], timeout=60,
                                      capture_output=True, text=True)
                 assert "example__add" in ran.stdout, ran
-                print("ok: the program of the README with version %s of the SDK" % version)
+                print("ok: the documented program with version %s of the SDK" % version)
         finally:
             gateway.terminate()
             gateway.wait()
