@@ -128,9 +128,9 @@ impl Tokens {
             return Err(refusal(status, body));
         }
         let Some(answer) = members::<TokenResponse>(body) else {
-            return Err(match members::<Refusal>(body) {
-                Some(_) => refusal(status, body),
-                None => TokenError::Invalid("it has no token"),
+            return Err(match refusal(status, body) {
+                TokenError::Status(_) => TokenError::Invalid("it has no token"),
+                refused => refused,
             });
         };
         if !answer.token_type.eq_ignore_ascii_case("bearer") {

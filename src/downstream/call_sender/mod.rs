@@ -37,7 +37,7 @@ pub(crate) struct CallSender {
 #[derive(Message)]
 #[rtype(result = "()")]
 pub(crate) enum SenderEvent {
-    /// What belongs to no client's call, in order, from the sender on this arbiter.
+    /// Events that belong to no client's call, in order, from the sender on this arbiter.
     Unhandled(usize, Vec<UnhandledEvent>),
     Died(ExitReason),
 }

@@ -79,7 +79,7 @@ pub(crate) struct CallsInFlight {
     recent: RecentClient,
     /// Calls with notifications for their callers.
     holding: Vec<u64>,
-    /// What the connection has to handle.
+    /// Events for the connection, in order.
     unhandled: Vec<UnhandledEvent>,
 }
 
