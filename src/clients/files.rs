@@ -10,8 +10,11 @@ use crate::clients::ClientError;
 /// Maximum size of a client's file, in bytes: Claude Code keeps its history in the same one.
 const FILE_MAX: u64 = 64 * 1024 * 1024;
 
-/// Suffix of the copy of a file before the last change.
-const BACKUP: &str = ".before-mcpvisor";
+/// Suffix of the copy of a file before the gateway was added to it.
+pub(super) const BACKUP: &str = ".before-mcpvisor";
+
+/// Suffix of the copy of a file before its servers were moved to the gateway.
+pub(super) const MOVED: &str = ".moved-to-mcpvisor";
 
 /// A planned change to a file.
 #[derive(Debug)]
@@ -19,7 +22,22 @@ pub struct Change {
     pub path: PathBuf,
     /// `None` if the file does not exist yet.
     before: Option<String>,
-    pub(super) after: String,
+    /// `None` to remove the file.
+    pub(super) after: Option<String>,
+    copy: Copy,
+}
+
+/// The copy of a file that a change makes or removes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Copy {
+    /// A copy of the content before the change.
+    Backup,
+    /// Also a copy of the content with the servers that are moved.
+    Moved,
+    /// The copies stay as they are.
+    Kept,
+    /// The moved servers are back in the file, so their copy is removed.
+    MovedBack,
 }
 
 impl Change {
@@ -27,13 +45,34 @@ impl Change {
         Self {
             path,
             before,
-            after,
+            after: Some(after),
+            copy: Copy::Backup,
         }
+    }
+
+    pub(super) fn with_copy(self, copy: Copy) -> Self {
+        Self { copy, ..self }
+    }
+
+    pub(super) fn removal(path: PathBuf, before: String) -> Self {
+        Self {
+            path,
+            before: Some(before),
+            after: None,
+            copy: Copy::MovedBack,
+        }
+    }
+
+    /// Whether the file is removed.
+    pub fn is_removal(&self) -> bool {
+        self.after.is_none()
     }
 
     /// Path of the backup of the existing file.
     pub fn backup(&self) -> Option<PathBuf> {
-        self.before.as_ref().map(|_| beside(&self.path, BACKUP))
+        let is_copied = matches!(self.copy, Copy::Backup | Copy::Moved);
+        let copied = self.before.as_ref().filter(|_| is_copied);
+        copied.map(|_| beside(&self.path, BACKUP))
     }
 
     /// Replaces the file atomically, after a copy of it is safe.
@@ -55,17 +94,29 @@ impl Change {
         if let Some(backup) = self.backup() {
             fs::copy(path, backup)?;
         }
+        match self.copy {
+            Copy::Moved => drop(fs::copy(path, beside(&self.path, MOVED))?),
+            Copy::Backup | Copy::Kept | Copy::MovedBack => {}
+        }
+        self.replace(path)?;
+        match self.copy {
+            Copy::MovedBack => removed(&beside(&self.path, MOVED)),
+            Copy::Backup | Copy::Moved | Copy::Kept => Ok(()),
+        }
+    }
+
+    fn replace(&self, path: &Path) -> std::io::Result<()> {
+        let Some(after) = &self.after else {
+            return removed(path);
+        };
         let unfinished = beside(path, ".mcpvisor-new");
         // The remains of an earlier attempt can have different permissions.
-        match fs::remove_file(&unfinished) {
-            Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
-            _ => {}
-        }
+        removed(&unfinished)?;
         let mut file = private(&unfinished)?;
         if let Ok(there) = fs::metadata(path) {
             file.set_permissions(there.permissions())?;
         }
-        file.write_all(self.after.as_bytes())?;
+        file.write_all(after.as_bytes())?;
         file.sync_all()?;
         fs::rename(&unfinished, path)
     }
@@ -80,7 +131,15 @@ fn private(path: &Path) -> std::io::Result<File> {
     options.open(path)
 }
 
-fn beside(path: &Path, suffix: &str) -> PathBuf {
+/// Removes a file that may be missing.
+fn removed(path: &Path) -> std::io::Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
+pub(super) fn beside(path: &Path, suffix: &str) -> PathBuf {
     let mut name = path.file_name().map_or_else(OsString::new, OsString::from);
     name.push(suffix);
     path.with_file_name(name)

@@ -38,8 +38,7 @@ pub fn entry_of(
     given: &Given,
 ) -> Result<(String, Value), NoEntry> {
     // The registry's API wraps it.
-    let status = &file["_meta"]["io.modelcontextprotocol.registry/official"]["status"];
-    if status == "deleted" {
+    if is_removed(file) {
         return Err(unusable("it was removed from the registry"));
     }
     let file = file.get("server").unwrap_or(file);
@@ -96,6 +95,10 @@ pub fn registry_url(registry: &Url, text: &str) -> Result<Option<Url>, String> {
     if !is_name || version.is_empty() {
         return Ok(None);
     }
+    with_path(registry, &["v0.1", "servers", name, "versions", version]).map(Some)
+}
+
+fn with_path(registry: &Url, segments: &[&str]) -> Result<Url, String> {
     let unusable = || format!("the registry {registry} must be a URL with http:// or https://");
     let mut url = registry.clone();
     if !matches!(url.scheme(), "http" | "https") {
@@ -103,9 +106,52 @@ pub fn registry_url(registry: &Url, text: &str) -> Result<Option<Url>, String> {
     }
     let mut path = url.path_segments_mut().map_err(|()| unusable())?;
     path.pop_if_empty();
-    path.extend(["v0.1", "servers", name, "versions", version]);
+    path.extend(segments);
     drop(path);
-    Ok(Some(url))
+    Ok(url)
+}
+
+/// The URL of a search in a registry.
+///
+/// # Errors
+///
+/// Fails for a registry whose URL is not an HTTP one.
+pub fn search_url(registry: &Url, word: &str, limit: u8) -> Result<Url, String> {
+    let mut url = with_path(registry, &["v0", "servers"])?;
+    url.query_pairs_mut()
+        .append_pair("search", word)
+        .append_pair("version", "latest")
+        .append_pair("limit", &limit.to_string());
+    Ok(url)
+}
+
+/// A server that a registry lists.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct FoundServer {
+    pub name: String,
+    pub description: String,
+}
+
+/// The servers in a registry's answer to a search, each once and without removed ones; `None` if it
+/// is no such answer.
+pub fn found_servers(answer: &Value) -> Option<Vec<FoundServer>> {
+    let mut found: Vec<FoundServer> = Vec::new();
+    for listed in answer["servers"].as_array()? {
+        let server = listed.get("server").unwrap_or(listed);
+        let name = text(server, "name").unwrap_or_default();
+        let is_known = found.iter().any(|known| known.name == name);
+        if !name.is_empty() && !is_known && !is_removed(listed) {
+            found.push(FoundServer {
+                name: name.to_owned(),
+                description: text(server, "description").unwrap_or_default().to_owned(),
+            });
+        }
+    }
+    Some(found)
+}
+
+fn is_removed(listed: &Value) -> bool {
+    listed["_meta"]["io.modelcontextprotocol.registry/official"]["status"] == "deleted"
 }
 
 fn unusable(why: &str) -> NoEntry {
@@ -345,6 +391,30 @@ mod tests {
         }
         let file = Url::parse("file:///x").unwrap();
         assert!(registry_url(&file, "com.a/b").is_err());
+    }
+
+    #[test]
+    fn a_search_lists_each_server_once() {
+        let registry = Url::parse("https://registry.example/").unwrap();
+        assert_eq!(
+            search_url(&registry, "a b&c", 5).unwrap().as_str(),
+            "https://registry.example/v0/servers?search=a+b%26c&version=latest&limit=5"
+        );
+        let removed = json!({"io.modelcontextprotocol.registry/official": {"status": "deleted"}});
+        let answer = json!({"servers": [
+            {"server": {"name": "io.a/x", "description": "X"}, "_meta": {}},
+            {"server": {"name": "io.a/x", "description": "older"}},
+            {"server": {"name": "io.a/gone"}, "_meta": removed},
+            {"name": "io.a/flat"},
+            {"server": {}}, 5,
+        ]});
+        let found = found_servers(&answer).unwrap();
+        let shown: Vec<_> = found
+            .iter()
+            .map(|it| (&*it.name, &*it.description))
+            .collect();
+        assert_eq!(shown, [("io.a/x", "X"), ("io.a/flat", "")]);
+        assert_eq!(found_servers(&json!({"error": "x"})), None);
     }
 
     #[test]

@@ -22,6 +22,9 @@ use super::wait::{is_ready, wait};
 /// Maximum length of a description on stdin, in bytes.
 const STDIN_MAX: u64 = 1 << 20;
 
+/// Maximum size of a document at a URL, in bytes.
+const DOCUMENT_MAX: usize = 4 << 20;
+
 /// How long the command waits for a new server, to report how its start went.
 const START_WAIT: Duration = Duration::from_secs(15);
 
@@ -167,7 +170,7 @@ fn described(text: &str, arguments: &AddArguments) -> Result<Vec<(String, Value)
         Some(url) => Ok(vec![of_url(&url, given)]),
         None if is_json(text) => of_document(text.as_bytes(), "the text", arguments),
         None if Path::new(text).is_file() => of_file(text, arguments),
-        None => match clients::registry_url(&arguments.registry, text)? {
+        None => match clients::registry_url(&arguments.registry.url, text)? {
             Some(url) => of_document(&fetch(url)?, text, arguments),
             None => {
                 let words = clients::split_command(text);
@@ -197,9 +200,14 @@ fn of_file(name: &str, arguments: &AddArguments) -> Result<Vec<(String, Value)>,
     of_document(text.as_bytes(), name, arguments)
 }
 
-fn fetch(url: Url) -> Result<Vec<u8>, CliError> {
+/// The document at a URL.
+///
+/// # Errors
+///
+/// Fails if the answer is not complete within the limits of the web client.
+pub(super) fn fetch(url: Url) -> Result<Vec<u8>, CliError> {
     transport::install_crypto_provider();
-    let web = WebClient::new(Tls::system(), vec![url.clone()]);
+    let web = WebClient::new(Tls::system(), vec![url.clone()]).with_answer_max(DOCUMENT_MAX);
     let request = WebRequest::get(url.clone());
     let answer = actix_rt::System::new().block_on(async { web.send(request).await });
     let answer = answer.map_err(|why| format!("{url}: {why}"))?;

@@ -6,6 +6,9 @@
 use serde_json::{Map, Value as Json};
 use toml::{Table, Value as Toml};
 
+use super::keys::known_tables;
+use super::references::{is_unread_reference, with_toml_dollars};
+
 /// Server keys with the same meaning here.
 pub(super) const KEYS: [&str; 7] = ["id", "command", "args", "env", "cwd", "url", "headers"];
 
@@ -13,7 +16,7 @@ pub(super) const KEYS: [&str; 7] = ["id", "command", "args", "env", "cwd", "url"
 pub(super) const OWN_KEYS: &str = "x-mcpvisor";
 
 /// Client keys and the names that mcpvisor uses for them.
-pub(super) const RENAMED: [(&str, &str); 10] = [
+pub(super) const RENAMED: [(&str, &str); 15] = [
     ("type", "transport"),
     ("transport", "transport"),
     ("transportType", "transport"),
@@ -24,41 +27,65 @@ pub(super) const RENAMED: [(&str, &str); 10] = [
     ("serverUrl", "url"),
     ("httpUrl", "url"),
     ("connectionMode", "connection_mode"),
+    ("workingDirectory", "cwd"),
+    // Goose.
+    ("cmd", "command"),
+    ("envs", "env"),
+    ("env_keys", "inherit_env"),
+    ("uri", "url"),
 ];
 
 /// Members that configure the client itself and have no meaning for a gateway.
-const CLIENT_ONLY: [&str; 12] = [
+const CLIENT_ONLY: [&str; 20] = [
     "name",
+    "display_name",
     "createdAt",
     "updatedAt",
     "description",
     "gallery",
     "icon",
+    "iconUrl",
+    "faviconUrl",
+    "version",
     "trust",
+    "bundled",
     "dev",
     "settings",
     "source",
+    "watchPaths",
     "alwaysAllow",
     "autoApprove",
+    "default_tools_approval_mode",
+    "supports_parallel_tool_calls",
 ];
 
 /// Values of `type` that repeat what `command` or `url` states already (OpenCode).
 const IMPLIED: [&str; 2] = ["local", "remote"];
 
-/// Names that clients use for a tool filter, and the key of `tools` that each maps to.
-const TOOL_FILTERS: [(&str, &str); 7] = [
-    ("tools", "allow"),
-    ("includeTools", "allow"),
-    ("enabled_tools", "allow"),
-    ("enabledTools", "allow"),
-    ("excludeTools", "deny"),
-    ("disabled_tools", "deny"),
-    ("disabledTools", "deny"),
+/// Names that clients use for `allow` and for `deny` of a tool filter.
+const ALLOWED_TOOLS: [&str; 6] = [
+    "tools",
+    "includeTools",
+    "enabled_tools",
+    "enabledTools",
+    "allowedTools",
+    "available_tools",
 ];
+const DENIED_TOOLS: [&str; 3] = ["excludeTools", "disabled_tools", "disabledTools"];
+
+/// An empty list of this name allows all tools (Goose); elsewhere it allows none.
+const EMPTY_ALLOWS_ALL: &str = "available_tools";
 
 /// `timeout` has no common unit: Cline and Roo write seconds, Gemini CLI and OpenCode milliseconds.
-/// A value below this limit is read as seconds, because timeouts below a second are not in use.
+/// Where the client is unknown, a value below this limit is read as seconds, because timeouts below
+/// a second are not in use.
 const SECONDS_MAX: f64 = 1000.0;
+
+/// The default of `request_timeout_max`, in milliseconds.
+const TIMEOUT_MAX: f64 = 600_000.0;
+
+/// The range of timeouts, in milliseconds.
+const TIMEOUTS: (f64, f64) = (100.0, 86_400_000.0);
 
 /// Translates a client's server entry into the table `[servers.NAME]`. Each key without a
 /// counterpart adds a warning.
@@ -73,13 +100,34 @@ pub fn server_table(name: &str, server: &Json, warnings: &mut Vec<String>) -> To
                 "`{key}` of server `{name}` has no counterpart here and is ignored"
             ));
         }
+        for member in unread_references(key, value) {
+            warnings.push(format!(
+                "`{member}` of server `{name}` is passed on as written: only `${{VAR}}` is a \
+                 variable here"
+            ));
+        }
     }
+    let warned = entry.warnings.into_iter();
+    warnings.extend(warned.map(|what| format!("{what} of server `{name}` is ignored")));
     Toml::Table(entry.table)
+}
+
+/// Variables and headers whose text looks like a variable in the syntax of another program.
+fn unread_references(key: &str, value: &Json) -> Vec<String> {
+    let known = RENAMED.iter().find(|(other, _)| *other == key);
+    let is_of_texts = ["env", "headers"].contains(&known.map_or(key, |(_, known)| known));
+    let values = value.as_object().filter(|_| is_of_texts).into_iter();
+    let found = values
+        .flatten()
+        .filter(|(_, text)| text.as_str().is_some_and(is_unread_reference));
+    found.map(|(member, _)| format!("{key}.{member}")).collect()
 }
 
 #[derive(Default)]
 struct ClientEntry {
     table: Table,
+    /// Parts of members that are ignored.
+    warnings: Vec<String>,
 }
 
 impl ClientEntry {
@@ -107,13 +155,20 @@ impl ClientEntry {
             (Some("headers"), _, Json::Object(headers)) => self.add_headers(headers),
             (Some("inherit_env"), _, Json::Array(names)) => {
                 let names = names.iter().map(|name| name.get("name").unwrap_or(name));
-                self.put("inherit_env", &names.cloned().collect());
+                let names: Json = names.cloned().collect();
+                if names != Json::Array(Vec::new()) {
+                    self.put("inherit_env", &names);
+                }
             }
             (Some(key @ ("args" | "env" | "headers")), _, value) => self.put(key, &texts(value)),
             (Some(key), _, value) => self.put(key, value),
             (None, "disabled", Json::Bool(disabled)) => self.put("enabled", &(!disabled).into()),
-            (None, "enabled", Json::Bool(_)) => self.put("enabled", value),
-            (None, "oauth", Json::Object(oauth)) => self.put("oauth", &oauth_members(oauth)),
+            (None, "enabled" | "isActive", Json::Bool(_)) => self.put("enabled", value),
+            (None, "oauth" | "auth", Json::Object(oauth)) => self.oauth(oauth),
+            (None, "oauth", Json::Bool(false)) => {}
+            (None, "oauthScopes", Json::Array(_)) => {
+                self.oauth(&Map::from_iter([("scopes".to_owned(), value.clone())]));
+            }
             (None, OWN_KEYS, Json::Object(own)) => {
                 own.iter().for_each(|(key, value)| self.put(key, value));
             }
@@ -128,7 +183,9 @@ impl ClientEntry {
     }
 
     fn put(&mut self, key: &str, value: &Json) {
-        if let Some(value) = to_value(value) {
+        let value = to_value(value);
+        let is_empty = |value: &Toml| value.as_table().is_some_and(Table::is_empty);
+        if let Some(value) = value.filter(|value| !is_empty(value)) {
             self.table.insert(key.to_owned(), value);
         }
     }
@@ -175,29 +232,120 @@ impl ClientEntry {
                 };
                 self.add_headers(&variables.iter().filter_map(header).collect());
             }
-            ("requestInit", Json::Object(request)) => match request.get("headers") {
-                Some(Json::Object(headers)) => self.add_headers(headers),
-                _ => return request.is_empty(),
-            },
+            ("apiKey", Json::String(key)) => {
+                let header = Json::from(format!("Bearer {key}"));
+                self.add_headers(&Map::from_iter([("Authorization".to_owned(), header)]));
+            }
+            ("requestInit" | "requestOptions", Json::Object(request)) => {
+                match request.get("headers") {
+                    Some(Json::Object(headers)) => self.add_headers(headers),
+                    _ => return request.is_empty(),
+                }
+            }
             _ => return false,
         }
         true
     }
 
     fn read_tools(&mut self, key: &str, value: &Json) -> bool {
-        let filter = TOOL_FILTERS.iter().find(|(other, _)| *other == key);
-        let Some(((_, filter), Json::Array(names))) = filter.map(|filter| (filter, value)) else {
-            return false;
-        };
-        let names = Json::Array(names.clone());
-        if let (Some(tools), Some(names)) = (self.table("tools"), to_value(&names)) {
-            tools.insert((*filter).to_owned(), names);
+        let (is_allowed, is_denied) = (ALLOWED_TOOLS.contains(&key), DENIED_TOOLS.contains(&key));
+        match value {
+            Json::Array(names) if is_allowed || is_denied => {
+                // Gemini CLI allows arguments in parentheses.
+                let bare = |name: &str| name.split('(').next().unwrap_or(name).to_owned();
+                let names: Vec<_> = names.iter().filter_map(Json::as_str).map(bare).collect();
+                match (is_allowed, names.is_empty()) {
+                    (true, true) if key == EMPTY_ALLOWS_ALL => {}
+                    (true, true) => self.deny_tools(["*".to_owned()]),
+                    (true, false) => self.allow_tools(names),
+                    (false, _) => self.deny_tools(names),
+                }
+            }
+            // Codex has a table for each tool, and OpenCode a flag.
+            Json::Object(tools) if key == "tools" => {
+                let is_off = |tool: &Json| *tool.get("enabled").unwrap_or(tool) == false;
+                let off = tools.iter().filter(|(_, tool)| is_off(tool));
+                self.deny_tools(off.map(|(name, _)| name.clone()));
+            }
+            _ => return false,
         }
         true
     }
 
+    /// Allows only tools that every list of the entry allows.
+    fn allow_tools(&mut self, names: Vec<String>) {
+        let every = "*".to_owned();
+        let Some(tools) = self.table("tools") else {
+            return;
+        };
+        let known = tools.get("allow").and_then(Toml::as_array).cloned();
+        let known: Vec<String> = known
+            .into_iter()
+            .flatten()
+            .filter_map(|it| it.try_into().ok())
+            .collect();
+        let names = match (
+            known.is_empty() || known.contains(&every),
+            names.contains(&every),
+        ) {
+            (true, _) => names,
+            (false, true) => known,
+            (false, false) => known.into_iter().filter(|it| names.contains(it)).collect(),
+        };
+        match names.is_empty() {
+            true => self.deny_tools([every]),
+            false => drop(tools.insert("allow".to_owned(), names.into())),
+        }
+    }
+
+    fn deny_tools(&mut self, names: impl IntoIterator<Item = String>) {
+        let mut names = names.into_iter().map(Toml::String).peekable();
+        if names.peek().is_some()
+            && let Some(tools) = self.table("tools")
+        {
+            let denied = tools
+                .entry("deny")
+                .or_insert_with(|| Vec::<Toml>::new().into());
+            denied
+                .as_array_mut()
+                .into_iter()
+                .for_each(|denied| denied.extend(names.by_ref()));
+        }
+    }
+
+    /// Keeps the members of a client's `oauth` that the gateway knows, under its names.
+    fn oauth(&mut self, oauth: &Map<String, Json>) {
+        let tables = known_tables();
+        let table = tables
+            .iter()
+            .find(|(label, _)| *label == "[servers.NAME.oauth]");
+        let known = table.map(|(_, keys)| keys.as_slice()).unwrap_or_default();
+        let mut read = Map::new();
+        for (member, value) in oauth {
+            let renamed = OAUTH_RENAMED.iter().find(|(other, _)| other == member);
+            // Cursor writes `CLIENT_ID`.
+            let key = renamed.map_or(member.to_ascii_lowercase(), |(_, key)| (*key).to_owned());
+            match (key.as_str(), value) {
+                ("scope", Json::String(scopes)) => {
+                    let scopes = scopes.split_whitespace().collect();
+                    read.insert("scopes".to_owned(), scopes);
+                }
+                (key, value) if known.contains(&key) => {
+                    drop(read.insert(key.to_owned(), value.clone()))
+                }
+                _ => self.warnings.push(format!("`{member}` in `oauth`")),
+            }
+        }
+        if !read.is_empty()
+            && let (Some(table), Some(Toml::Table(read))) =
+                (self.table("oauth"), to_value(&read.into()))
+        {
+            table.extend(read);
+        }
+    }
+
     fn read_timeout(&mut self, key: &str, value: &Json) -> bool {
-        let (request, connection) = match (key, value) {
+        let (request, connection): (Option<f64>, Option<f64>) = match (key, value) {
             ("timeouts", Json::Object(times)) => {
                 let time = |member: &str| times.get(member).and_then(Json::as_f64);
                 (time("request"), time("connection"))
@@ -212,13 +360,22 @@ impl ClientEntry {
             }
             ("tool_timeout_sec", value) => (value.as_f64().map(|it| it * 1e3), None),
             ("startup_timeout_sec", value) => (None, value.as_f64().map(|it| it * 1e3)),
-            ("startup_timeout_ms", value) => (None, value.as_f64()),
+            ("startup_timeout_ms" | "connectionTimeout", value) => (None, value.as_f64()),
             _ => return false,
         };
-        let written = |time: f64| Toml::String(format!("{time:.0}ms"));
+        let is_time = |time: &f64| *time > 0.0;
+        let (request, connection) = (request.filter(is_time), connection.filter(is_time));
+        let written = |time: f64| {
+            let time = time.clamp(TIMEOUTS.0, TIMEOUTS.1);
+            Toml::String(format!("{time:.0}ms"))
+        };
         if let Some(time) = request {
             let entry = self.table.entry("request_timeout");
             entry.or_insert_with(|| written(time));
+            if time > TIMEOUT_MAX {
+                let entry = self.table.entry("request_timeout_max");
+                entry.or_insert_with(|| written(time));
+            }
         }
         if let Some(time) = connection
             && let Some(supervision) = self.table("supervision")
@@ -243,17 +400,6 @@ pub(super) const OAUTH_RENAMED: [(&str, &str); 4] = [
 pub(super) fn oauth_member(key: &str) -> &str {
     let renamed = OAUTH_RENAMED.iter().find(|(_, known)| *known == key);
     renamed.map_or(key, |(member, _)| member)
-}
-
-/// Renames the members of a client's `oauth` to the keys of `[servers.NAME.oauth]`. Unknown members
-/// are refused when the table is read.
-fn oauth_members(oauth: &Map<String, Json>) -> Json {
-    let key = |member: &str| {
-        let renamed = OAUTH_RENAMED.iter().find(|(other, _)| *other == member);
-        renamed.map_or(member, |(_, key)| key).to_owned()
-    };
-    let members = oauth.iter();
-    Json::Object(members.map(|(k, value)| (key(k), value.clone())).collect())
 }
 
 /// Turns numbers and flags inside a list or table into strings, as a program receives them.
@@ -288,52 +434,6 @@ fn to_value(json: &Json) -> Option<Toml> {
     })
 }
 
-/// In JSON a dollar is literal unless it opens `${…}`, and only `$${` is an escape, because clients
-/// know no escape. In `config.toml`, `$$` is a literal dollar wherever it occurs.
-fn with_toml_dollars(text: &str) -> String {
-    let mut written = String::with_capacity(text.len());
-    let mut rest = text;
-    while let Some((before, after)) = rest.split_once('$') {
-        written.push_str(before);
-        let (token, tail) = match (after.strip_prefix("${"), after.strip_prefix('{')) {
-            (Some(tail), _) => ("$${", tail),
-            (None, Some(tail)) => ("${", tail),
-            (None, None) => ("$$", after),
-        };
-        written.push_str(token);
-        rest = tail;
-    }
-    written + rest
-}
-
-/// The inverse of [`with_toml_dollars`], for text that is written into a client's file.
-pub(super) fn with_json_dollars(text: &str) -> String {
-    let mut written = String::with_capacity(text.len());
-    let mut rest = text;
-    while let Some((before, after)) = rest.split_once('$') {
-        written.push_str(before);
-        written.push('$');
-        rest = match after.strip_prefix('$') {
-            Some(tail) if tail.starts_with('{') => {
-                written.push('$');
-                tail
-            }
-            tail => tail.unwrap_or(after),
-        };
-    }
-    written + rest
-}
-
-/// Applies `change` to every string inside a value; member names stay the same.
-pub fn map_texts(value: &mut Json, change: fn(&str) -> String) {
-    match value {
-        Json::String(text) => *text = change(text),
-        Json::Array(values) => values.iter_mut().for_each(|it| map_texts(it, change)),
-        Json::Object(members) => members.values_mut().for_each(|it| map_texts(it, change)),
-        Json::Null | Json::Bool(_) | Json::Number(_) => {}
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -355,7 +455,7 @@ mod tests {
             ),
             (
                 json!({"command": ["p", "a"], "type": "local", "environment": {"K": null}}),
-                json!({"command": "p", "args": ["a"], "env": {}}),
+                json!({"command": "p", "args": ["a"]}),
             ),
             (
                 json!({"url": " http://h/ ", "type": "HTTP"}),
@@ -390,27 +490,37 @@ mod tests {
                 json!({"command": "p", "timeout": 30000}),
                 json!({"command": "p", "request_timeout": "30000ms"}),
             ),
+            (
+                json!({"command": "p", "timeout": 900}),
+                json!({"command": "p", "request_timeout": "900000ms",
+                       "request_timeout_max": "900000ms"}),
+            ),
+            (
+                json!({"command": "p", "tools": ["*"], "includeTools": ["a(x)", "b"], "enabledTools": ["b"]}),
+                json!({"command": "p", "tools": {"allow": ["b"]}}),
+            ),
+            (
+                json!({"command": "p", "enabled_tools": [], "available_tools": []}),
+                json!({"command": "p", "tools": {"deny": ["*"]}}),
+            ),
+            (
+                json!({"command": "p", "tools": {"a": {"approval_mode": "x"}, "b": false, "c": {"enabled": false}}}),
+                json!({"command": "p", "tools": {"deny": ["b", "c"]}}),
+            ),
+            (
+                json!({"url": "u", "auth": {"CLIENT_ID": "i"}, "oauth": {"scope": "a b"}}),
+                json!({"url": "u", "oauth": {"client_id": "i", "scopes": ["a", "b"]}}),
+            ),
+            (
+                json!({"cmd": "p", "envs": {"K": "v"}, "env_keys": [], "bundled": null}),
+                json!({"command": "p", "env": {"K": "v"}}),
+            ),
         ];
         for (server, expected) in cases {
             assert_eq!(table(&server), (expected, Vec::new()), "{server}");
         }
-        let (_, warnings) = table(&json!({"command": "p", "colour": "red", "timeout": "soon"}));
-        assert_eq!(warnings.len(), 2, "{warnings:?}");
-    }
-
-    #[test]
-    fn a_dollar_is_literal_unless_it_opens_a_reference() {
-        let cases = [
-            ("$HOME", "$$HOME"),
-            ("a$$b", "a$$$$b"),
-            ("cost: 5$", "cost: 5$$"),
-            ("${VAR}", "${VAR}"),
-            ("$${VAR}", "$${VAR}"),
-            ("${A:-$B}", "${A:-$$B}"),
-        ];
-        for (json, toml) in cases {
-            assert_eq!(with_toml_dollars(json), toml);
-            assert_eq!(with_json_dollars(toml), json);
-        }
+        let (_, warnings) = table(&json!({"command": "p", "colour": "red", "timeout": "soon",
+            "oauth": {"callbackPort": 1}, "env": {"T": "$T", "U": "${U}"}}));
+        assert_eq!(warnings.len(), 4, "{warnings:?}");
     }
 }

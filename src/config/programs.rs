@@ -10,6 +10,7 @@ use toml::Value;
 
 use super::declaration::texts::SecretText;
 use super::environment::Environment;
+use super::keys::ServerKeys;
 use super::section::Section;
 use super::{Config, ServerState};
 use crate::downstream::TransportSettings;
@@ -105,9 +106,10 @@ fn is_program(path: &Path) -> bool {
     about.is_ok_and(|about| about.is_file() && is_executable(&about))
 }
 
-/// Refuses a `command` that is not a file and looks like a shell command line.
-pub(super) fn check_command(command: Option<&str>, section: &Section<'_>) {
-    let (Some(command), Some(written)) = (command, section.written_text("command")) else {
+/// Splits a `command` that is not a file but a program in `PATH` and its arguments, and refuses any
+/// other one that looks like a shell command line.
+pub(super) fn check_command(keys: &mut ServerKeys, section: &Section<'_>) {
+    let (Some(command), Some(written)) = (&keys.command, section.written_text("command")) else {
         return;
     };
     let interpolation = section.reader.interpolation;
@@ -119,6 +121,16 @@ pub(super) fn check_command(command: Option<&str>, section: &Section<'_>) {
     }
     let key = section.path("command");
     let mut words = words(written);
+    if let Some((program, args)) = certain_words(written, interpolation.environment) {
+        section.reader.warn(&format!(
+            "`{key}` is read as a program and its arguments: {}",
+            help(&words).unwrap_or_default()
+        ));
+        let args = args.iter().map(|arg| SecretText::new(arg));
+        keys.args.splice(..0, args);
+        keys.command = Some(program);
+        return;
+    }
     if words.len() < 2 && has_spaces {
         let why = format!("`{key}` contains arguments after `${{…}}` was filled in");
         return section.reader.unusable(why);
@@ -132,6 +144,20 @@ pub(super) fn check_command(command: Option<&str>, section: &Section<'_>) {
         words[0] = format!("${{HOME}}/{rest}");
     }
     section.refuse(&["command"], format!("`{key}` {what}"), help(&words));
+}
+
+/// The program and the arguments of a command line without any syntax of a shell, whose program is
+/// in `PATH`.
+fn certain_words(line: &str, environment: &dyn Environment) -> Option<(String, Vec<String>)> {
+    // What a variable contains is not split.
+    if line.contains(['$', '`', '|', '&', ';', '<', '>', '~', '*']) {
+        return None;
+    }
+    let mut words = shlex::split(line).filter(|words| words.len() > 1)?;
+    let program = words.remove(0);
+    let path = environment.var("PATH").unwrap_or_default();
+    let is_bare = !program.contains('/');
+    (is_bare && find_program(&program, &path).is_some()).then_some((program, words))
 }
 
 /// Warns about arguments that only a shell would expand.

@@ -137,7 +137,7 @@ fn the_servers_of_a_client_are_imported() {
     }
     home.ok(&["import", "codex"]);
     home.ok(&["import", "opencode"]);
-    assert!(home.ok(&["import", "codex"]).contains("nothing to do"));
+    assert!(home.ok(&["import", "codex"]).contains("nothing to import"));
     let after = fs::read_to_string(&config).unwrap();
     assert!(after.starts_with(before.trim_end()), "{after}");
     let check = home.0.command(&["check"]).output().unwrap();

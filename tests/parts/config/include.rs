@@ -131,6 +131,22 @@ fn a_server_of_an_included_file_that_cannot_be_used_is_set_aside() {
             r#"{"mcpServers": {"a": 5, "good": {"command": "x"}}}"#,
             "`servers.a` must be a table",
         ),
+        (
+            r#"{"mcpServers": {"good": {"command": "x"}, "good": {"command": "hunter2"}}}"#,
+            "`good` is defined twice, on line 1 and on line 1: the second one is skipped",
+        ),
+        (
+            r#"{"mcpServers": {"a b": {"command": "x"}, "a/b": {"command": "x"}, "good": {"command": "x"}}}"#,
+            "`a/b` is called `a-b-2`",
+        ),
+        (
+            r#"{"servers": [{"url": "hunter2"}, {"name": "good", "command": "x"}]}"#,
+            "`servers.server-1.url`",
+        ),
+        (
+            r#"{"mcpServers": {"文件": {"command": "hunter2"}, "good": {"command": "x"}}}"#,
+            "a server is skipped",
+        ),
     ];
     for (first, expected) in table {
         let directory = tempfile::tempdir().unwrap();
@@ -162,17 +178,29 @@ fn a_server_of_an_included_file_that_cannot_be_used_is_set_aside() {
     }
 }
 
+/// Editors write their servers into a file that can also be without any.
+#[test]
+fn an_included_file_without_servers_is_told() {
+    let files = [
+        ("config.toml", "include = [\"mcp.json\"]\n"),
+        ("mcp.json", "{\"a\": \"hunter2\"}"),
+    ];
+    let directory = tempfile::tempdir().unwrap();
+    let loaded = load(directory.path(), &files).unwrap();
+    let told = loaded.warnings.join("\n");
+    assert!(
+        told.contains("mcp.json: the file is JSON without"),
+        "{told}"
+    );
+    assert!(!told.contains("hunter2"), "{told}");
+}
+
 #[test]
 fn an_included_file_that_cannot_be_read_is_told_with_its_place() {
     let own = "include = [\"mcp.json\"]\n";
     let table = [
-        (
-            "{\"mcpServers\": {\n\"a\": {\"command\": \"x\"},\n\"a\": {\"command\": \"y\"}}}",
-            "`a` is defined twice, on line 2 and on line 3",
-        ),
         ("{\"mcpServers\": \n{,}}", "line 2"),
         ("[servers.a]\nurl = \"hunter2\"", "must be JSON"),
-        ("{\"servers\": [{\"url\": \"hunter2\"}]}", "has no `name`"),
     ];
     for (text, expected) in table {
         let directory = tempfile::tempdir().unwrap();
