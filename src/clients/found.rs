@@ -290,7 +290,7 @@ const FOLDER_NAME: &str = "workspaceFolderBasename";
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::clients::known::find;
+    use crate::clients::find;
 
     fn translated(
         client: &str,

@@ -3,6 +3,7 @@
 use jsonc_parser::cst::{CstObject, CstRootNode};
 use serde_json::Value;
 
+use crate::clients::known::Entries;
 use crate::config::{JSON_OF_EDITORS, cst_input};
 
 /// A parsed file.
@@ -57,7 +58,7 @@ pub(super) fn entries_of_project(text: &str, folder: &str) -> Result<Vec<(String
 }
 
 /// Projects that have servers, and these.
-pub(super) fn projects(text: &str) -> Result<Vec<(String, Vec<(String, Value)>)>, String> {
+pub(super) fn projects(text: &str) -> Result<Vec<(String, Entries)>, String> {
     let projects = entries(text, "projects")?.into_iter();
     let servers = |(folder, project): (String, Value)| {
         let servers = project["mcpServers"]

@@ -5,12 +5,14 @@ use std::path::{Path, PathBuf};
 use secrecy::ExposeSecret as _;
 use serde_json::{Map, Value, json};
 
-use crate::clients::known_clients::CLIENTS;
 use crate::clients::{ClientError, ENTRY, GatewayAddress};
 use crate::config::{Environment, References};
 
 /// Variable in which an entry that starts a program carries its key.
 const KEY_VARIABLE: &str = "MCPVISOR_KEY";
+
+/// The servers in a client's file, by name.
+pub(super) type Entries = Vec<(String, Value)>;
 
 /// A client that keeps its servers in a file.
 #[derive(Debug)]
@@ -86,25 +88,6 @@ pub(super) enum Link {
     Cursor,
     LmStudio,
     VsCode,
-}
-
-pub(super) fn all() -> impl Iterator<Item = &'static Client> {
-    CLIENTS.iter()
-}
-
-/// The client with this name.
-///
-/// # Errors
-///
-/// Names the known ones.
-pub fn find(name: &str) -> Result<&'static Client, ClientError> {
-    all().find(|client| client.name == name).ok_or_else(|| {
-        let known: Vec<_> = all().map(|client| client.name).collect();
-        ClientError::Unknown {
-            name: name.to_owned(),
-            known: known.join(", "),
-        }
-    })
 }
 
 impl Client {
@@ -207,42 +190,4 @@ pub(super) fn key_of(entry: &Value) -> Option<&str> {
 fn absolute(environment: &dyn Environment, name: &str) -> Option<PathBuf> {
     let path = environment.var(name).map(PathBuf::from);
     path.filter(|path| path.is_absolute())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn clients_are_known_by_name_in_order() {
-        let names: Vec<_> = all().map(|client| client.name).collect();
-        assert!(names.is_sorted());
-        for name in names {
-            assert_eq!(find(name).unwrap().name, name);
-        }
-        let unknown = find("emacs").unwrap_err().to_string();
-        assert!(
-            unknown.contains("`emacs`") && unknown.contains("zed"),
-            "{unknown}"
-        );
-    }
-
-    #[test]
-    fn the_address_and_key_of_an_entry_are_found_again() {
-        let gateway = |key: Option<&str>| GatewayAddress {
-            url: "http://127.0.0.1:12006/mcp".to_owned(),
-            program: "/bin/mcpvisor".into(),
-            key: key.map(Into::into),
-        };
-        for client in all() {
-            let entry = client.entry(&gateway(Some("k")));
-            assert_eq!(
-                url_of(&entry),
-                Some("http://127.0.0.1:12006/mcp"),
-                "{entry}"
-            );
-            assert_eq!(key_of(&entry), Some("k"), "{entry}");
-            assert_eq!(key_of(&client.entry(&gateway(None))), None);
-        }
-    }
 }

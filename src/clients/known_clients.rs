@@ -1,5 +1,6 @@
 //! The clients that the gateway knows: their files, and the form of their entries.
 
+use crate::clients::ClientError;
 use crate::clients::known::ClientFile::{AppData, Home, Project};
 use crate::clients::known::EntryShape::{self, Program, Remote};
 use crate::clients::known::ServersAt::{Json, JsonOfProject, Toml, Yaml};
@@ -38,7 +39,7 @@ const COMMON: Client = Client {
     link: None,
 };
 
-pub(super) static CLIENTS: [Client; 22] = [
+static CLIENTS: [Client; 22] = [
     Client {
         name: "amazon-q",
         title: "Amazon Q Developer",
@@ -268,3 +269,62 @@ pub(super) static CLIENTS: [Client; 22] = [
         ..COMMON
     },
 ];
+
+pub(super) fn all() -> impl Iterator<Item = &'static Client> {
+    CLIENTS.iter()
+}
+
+/// The client with this name.
+///
+/// # Errors
+///
+/// Names the known ones.
+pub fn find(name: &str) -> Result<&'static Client, ClientError> {
+    all().find(|client| client.name == name).ok_or_else(|| {
+        let known: Vec<_> = all().map(|client| client.name).collect();
+        ClientError::Unknown {
+            name: name.to_owned(),
+            known: known.join(", "),
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clients::GatewayAddress;
+    use crate::clients::known::{key_of, url_of};
+
+    #[test]
+    fn clients_are_known_by_name_in_order() {
+        let names: Vec<_> = all().map(|client| client.name).collect();
+        assert!(names.is_sorted());
+        for name in names {
+            assert_eq!(find(name).unwrap().name, name);
+        }
+        let unknown = find("emacs").unwrap_err().to_string();
+        assert!(
+            unknown.contains("`emacs`") && unknown.contains("zed"),
+            "{unknown}"
+        );
+    }
+
+    #[test]
+    fn the_address_and_key_of_an_entry_are_found_again() {
+        let gateway = |key: Option<&str>| GatewayAddress {
+            url: "http://127.0.0.1:12006/mcp".to_owned(),
+            program: "/bin/mcpvisor".into(),
+            key: key.map(Into::into),
+        };
+        for client in all() {
+            let entry = client.entry(&gateway(Some("k")));
+            assert_eq!(
+                url_of(&entry),
+                Some("http://127.0.0.1:12006/mcp"),
+                "{entry}"
+            );
+            assert_eq!(key_of(&entry), Some("k"), "{entry}");
+            assert_eq!(key_of(&client.entry(&gateway(None))), None);
+        }
+    }
+}

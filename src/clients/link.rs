@@ -42,7 +42,7 @@ pub fn install_link(client: &Client, gateway: &GatewayAddress) -> Option<String>
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::clients::known::{all, find};
+    use crate::clients::known_clients::{all, find};
 
     #[test]
     fn links_contain_the_address_and_never_a_key() {

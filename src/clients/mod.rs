@@ -8,7 +8,7 @@
 //! - `files`: reads, backs up and atomically replaces files
 //! - `report`: the command's output
 //! - `command_line`: converts a pasted command line into an entry
-//! - `server_json`: converts a server of the MCP registry into an entry
+//! - `registry`, `server_json`: find a server in the MCP registry, and convert it into an entry
 //! - `found`: a client's servers, with its variables and units translated
 //! - `import`: imports servers as `[servers.NAME]` tables of the gateway's configuration
 
@@ -20,6 +20,7 @@ mod json_file;
 mod known;
 mod known_clients;
 mod link;
+mod registry;
 mod report;
 mod server_json;
 mod toml_file;
@@ -35,12 +36,12 @@ pub use command_line::{command_entry, split_command};
 pub use files::Change;
 pub use found::project_hints;
 pub use import::{Import, add_servers, import};
-pub use known::{Client, find};
+pub use known::Client;
+pub use known_clients::find;
 pub use link::install_link;
+pub use registry::{FoundServer, found_servers, registry_url, search_url};
 pub use report::{change_report, client_table, import_report};
-pub use server_json::{
-    FoundServer, Given, MissingValue, NoEntry, entry_of, found_servers, registry_url, search_url,
-};
+pub use server_json::{Given, MissingValue, NoEntry, entry_of};
 
 use crate::auth::{ApiKey, AuthSettings, TokenHash};
 use crate::clients::files::Copy;
@@ -110,7 +111,7 @@ pub fn list(
     gateway: Option<(&str, &AuthSettings)>,
     environment: &dyn Environment,
 ) -> Result<Vec<ClientStatus>, ClientError> {
-    known::all()
+    known_clients::all()
         .map(|client| status(client, gateway, environment))
         .collect()
 }
@@ -203,6 +204,19 @@ pub fn key_in_use(
     let own = there.iter().find(|(name, _)| name == ENTRY);
     let key = own.and_then(|(_, entry)| known::key_of(entry));
     Ok(key.and_then(|key| Some((valid_key(key, auth)?.name.clone(), key.into()))))
+}
+
+/// Whether a client's own file has servers besides the gateway.
+///
+/// # Errors
+///
+/// Fails if the client's file cannot be read.
+pub fn has_servers(
+    client: &'static Client,
+    environment: &dyn Environment,
+) -> Result<bool, ClientError> {
+    let there = entries(client, &client.file(environment)?)?.unwrap_or_default();
+    Ok(there.iter().any(|(name, _)| name != ENTRY))
 }
 
 /// The change that connects a client to the gateway, and removes the servers that were moved to it;

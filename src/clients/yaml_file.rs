@@ -126,7 +126,7 @@ pub(super) fn without(text: &str, key: &str, name: &str) -> Result<String, Strin
                     })
         };
         let below = lines.iter().skip(at + 1);
-        if let Some(first) = below.clone().position(|line| is_it(&line)) {
+        if let Some(first) = below.clone().position(is_it) {
             let rest = below.skip(first + 1);
             let deeper = rest.take_while(|line| depth(line).is_none_or(|it| it > indent));
             // Comments and empty lines at the end belong to what follows.

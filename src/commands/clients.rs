@@ -127,7 +127,7 @@ fn run_connect(path: Option<&Path>, arguments: &ConnectArguments) -> Result<(), 
         program: std::env::current_exe()?,
         key: known_key.map(|(_, key)| key),
     };
-    let moved = match arguments.moves {
+    let moved = match arguments.moves && clients::has_servers(client, &environment)? {
         true => import_into(&gateway.target, client, None, *dry_run)?.originals,
         false => Vec::new(),
     };

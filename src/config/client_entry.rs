@@ -6,8 +6,8 @@
 use serde_json::{Map, Value as Json};
 use toml::{Table, Value as Toml};
 
-use super::keys::known_tables;
 use super::references::{is_unread_reference, with_toml_dollars};
+use super::tool_filter;
 
 /// Server keys with the same meaning here.
 pub(super) const KEYS: [&str; 7] = ["id", "command", "args", "env", "cwd", "url", "headers"];
@@ -61,20 +61,6 @@ const CLIENT_ONLY: [&str; 20] = [
 
 /// Values of `type` that repeat what `command` or `url` states already (OpenCode).
 const IMPLIED: [&str; 2] = ["local", "remote"];
-
-/// Names that clients use for `allow` and for `deny` of a tool filter.
-const ALLOWED_TOOLS: [&str; 6] = [
-    "tools",
-    "includeTools",
-    "enabled_tools",
-    "enabledTools",
-    "allowedTools",
-    "available_tools",
-];
-const DENIED_TOOLS: [&str; 3] = ["excludeTools", "disabled_tools", "disabledTools"];
-
-/// An empty list of this name allows all tools (Goose); elsewhere it allows none.
-const EMPTY_ALLOWS_ALL: &str = "available_tools";
 
 /// `timeout` has no common unit: Cline and Roo write seconds, Gemini CLI and OpenCode milliseconds.
 /// Where the client is unknown, a value below this limit is read as seconds, because timeouts below
@@ -248,78 +234,19 @@ impl ClientEntry {
     }
 
     fn read_tools(&mut self, key: &str, value: &Json) -> bool {
-        let (is_allowed, is_denied) = (ALLOWED_TOOLS.contains(&key), DENIED_TOOLS.contains(&key));
-        match value {
-            Json::Array(names) if is_allowed || is_denied => {
-                // Gemini CLI allows arguments in parentheses.
-                let bare = |name: &str| name.split('(').next().unwrap_or(name).to_owned();
-                let names: Vec<_> = names.iter().filter_map(Json::as_str).map(bare).collect();
-                match (is_allowed, names.is_empty()) {
-                    (true, true) if key == EMPTY_ALLOWS_ALL => {}
-                    (true, true) => self.deny_tools(["*".to_owned()]),
-                    (true, false) => self.allow_tools(names),
-                    (false, _) => self.deny_tools(names),
-                }
+        let is_known = tool_filter::is_filter(key, value);
+        if is_known && let Some(tools) = self.table("tools") {
+            tool_filter::read(tools, key, value);
+            if tools.is_empty() {
+                self.table.remove("tools");
             }
-            // Codex has a table for each tool, and OpenCode a flag.
-            Json::Object(tools) if key == "tools" => {
-                let is_off = |tool: &Json| *tool.get("enabled").unwrap_or(tool) == false;
-                let off = tools.iter().filter(|(_, tool)| is_off(tool));
-                self.deny_tools(off.map(|(name, _)| name.clone()));
-            }
-            _ => return false,
         }
-        true
+        is_known
     }
 
-    /// Allows only tools that every list of the entry allows.
-    fn allow_tools(&mut self, names: Vec<String>) {
-        let every = "*".to_owned();
-        let Some(tools) = self.table("tools") else {
-            return;
-        };
-        let known = tools.get("allow").and_then(Toml::as_array).cloned();
-        let known: Vec<String> = known
-            .into_iter()
-            .flatten()
-            .filter_map(|it| it.try_into().ok())
-            .collect();
-        let names = match (
-            known.is_empty() || known.contains(&every),
-            names.contains(&every),
-        ) {
-            (true, _) => names,
-            (false, true) => known,
-            (false, false) => known.into_iter().filter(|it| names.contains(it)).collect(),
-        };
-        match names.is_empty() {
-            true => self.deny_tools([every]),
-            false => drop(tools.insert("allow".to_owned(), names.into())),
-        }
-    }
-
-    fn deny_tools(&mut self, names: impl IntoIterator<Item = String>) {
-        let mut names = names.into_iter().map(Toml::String).peekable();
-        if names.peek().is_some()
-            && let Some(tools) = self.table("tools")
-        {
-            let denied = tools
-                .entry("deny")
-                .or_insert_with(|| Vec::<Toml>::new().into());
-            denied
-                .as_array_mut()
-                .into_iter()
-                .for_each(|denied| denied.extend(names.by_ref()));
-        }
-    }
-
-    /// Keeps the members of a client's `oauth` that the gateway knows, under its names.
+    /// Reads the members of a client's `oauth` under the names of `[servers.NAME.oauth]`. Unknown
+    /// ones are refused when the table is read.
     fn oauth(&mut self, oauth: &Map<String, Json>) {
-        let tables = known_tables();
-        let table = tables
-            .iter()
-            .find(|(label, _)| *label == "[servers.NAME.oauth]");
-        let known = table.map(|(_, keys)| keys.as_slice()).unwrap_or_default();
         let mut read = Map::new();
         for (member, value) in oauth {
             let renamed = OAUTH_RENAMED.iter().find(|(other, _)| other == member);
@@ -330,10 +257,10 @@ impl ClientEntry {
                     let scopes = scopes.split_whitespace().collect();
                     read.insert("scopes".to_owned(), scopes);
                 }
-                (key, value) if known.contains(&key) => {
-                    drop(read.insert(key.to_owned(), value.clone()))
+                _ if OAUTH_CLIENT_ONLY.contains(&member.as_str()) => {
+                    self.warnings.push(format!("`{member}` in `oauth`"));
                 }
-                _ => self.warnings.push(format!("`{member}` in `oauth`")),
+                (key, value) => drop(read.insert(key.to_owned(), value.clone())),
             }
         }
         if !read.is_empty()
@@ -396,6 +323,16 @@ pub(super) const OAUTH_RENAMED: [(&str, &str); 4] = [
     ("tokenUrl", "token_url"),
 ];
 
+/// Members of `oauth` that concern the sign-in of the client itself.
+const OAUTH_CLIENT_ONLY: [&str; 6] = [
+    "callbackPort",
+    "redirectUri",
+    "redirect_uri",
+    "tokenParamName",
+    "authServerMetadataUrl",
+    "enabled",
+];
+
 /// Client-side name of an `oauth` key.
 pub(super) fn oauth_member(key: &str) -> &str {
     let renamed = OAUTH_RENAMED.iter().find(|(_, known)| *known == key);
@@ -447,6 +384,35 @@ mod tests {
     }
 
     #[test]
+    fn filters_and_sign_ins_of_every_client_are_translated() {
+        let cases = [
+            (
+                json!({"command": "p", "tools": ["*"], "includeTools": ["a(x)", "b"], "enabledTools": ["b"]}),
+                json!({"command": "p", "tools": {"allow": ["b"]}}),
+            ),
+            (
+                json!({"command": "p", "enabled_tools": [], "available_tools": []}),
+                json!({"command": "p", "tools": {"deny": ["*"]}}),
+            ),
+            (
+                json!({"command": "p", "tools": {"a": {"approval_mode": "x"}, "b": false, "c": {"enabled": false}}}),
+                json!({"command": "p", "tools": {"deny": ["b", "c"]}}),
+            ),
+            (
+                json!({"url": "u", "auth": {"CLIENT_ID": "i"}, "oauth": {"scope": "a b"}}),
+                json!({"url": "u", "oauth": {"client_id": "i", "scopes": ["a", "b"]}}),
+            ),
+            (
+                json!({"cmd": "p", "envs": {"K": "v"}, "env_keys": [], "bundled": null}),
+                json!({"command": "p", "env": {"K": "v"}}),
+            ),
+        ];
+        for (server, expected) in cases {
+            assert_eq!(table(&server), (expected, Vec::new()), "{server}");
+        }
+    }
+
+    #[test]
     fn every_clients_keys_are_translated() {
         let cases = [
             (
@@ -494,26 +460,6 @@ mod tests {
                 json!({"command": "p", "timeout": 900}),
                 json!({"command": "p", "request_timeout": "900000ms",
                        "request_timeout_max": "900000ms"}),
-            ),
-            (
-                json!({"command": "p", "tools": ["*"], "includeTools": ["a(x)", "b"], "enabledTools": ["b"]}),
-                json!({"command": "p", "tools": {"allow": ["b"]}}),
-            ),
-            (
-                json!({"command": "p", "enabled_tools": [], "available_tools": []}),
-                json!({"command": "p", "tools": {"deny": ["*"]}}),
-            ),
-            (
-                json!({"command": "p", "tools": {"a": {"approval_mode": "x"}, "b": false, "c": {"enabled": false}}}),
-                json!({"command": "p", "tools": {"deny": ["b", "c"]}}),
-            ),
-            (
-                json!({"url": "u", "auth": {"CLIENT_ID": "i"}, "oauth": {"scope": "a b"}}),
-                json!({"url": "u", "oauth": {"client_id": "i", "scopes": ["a", "b"]}}),
-            ),
-            (
-                json!({"cmd": "p", "envs": {"K": "v"}, "env_keys": [], "bundled": null}),
-                json!({"command": "p", "env": {"K": "v"}}),
             ),
         ];
         for (server, expected) in cases {

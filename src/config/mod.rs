@@ -43,6 +43,7 @@ mod server_file;
 mod source;
 mod streamable;
 mod toml_json;
+mod tool_filter;
 mod traces;
 mod units;
 mod user_credentials;

@@ -10,7 +10,6 @@ use toml::Value;
 
 use super::declaration::texts::SecretText;
 use super::environment::Environment;
-use super::keys::ServerKeys;
 use super::section::Section;
 use super::{Config, ServerState};
 use crate::downstream::TransportSettings;
@@ -108,27 +107,29 @@ fn is_program(path: &Path) -> bool {
 
 /// Splits a `command` that is not a file but a program in `PATH` and its arguments, and refuses any
 /// other one that looks like a shell command line.
-pub(super) fn check_command(keys: &mut ServerKeys, section: &Section<'_>) {
-    let (Some(command), Some(written)) = (&keys.command, section.written_text("command")) else {
+pub(super) fn check_command(
+    command: &mut Option<String>,
+    args: &mut Vec<SecretText>,
+    section: &Section<'_>,
+) {
+    let (Some(whole), Some(written)) = (command.as_ref(), section.written_text("command")) else {
         return;
     };
     let interpolation = section.reader.interpolation;
-    let program = program(command, interpolation.directory);
-    let has_spaces = command.contains(char::is_whitespace);
-    if !has_spaces && !command.starts_with('~') || is_available(&program, interpolation.environment)
-    {
+    let program = program(whole, interpolation.directory);
+    let has_spaces = whole.contains(char::is_whitespace);
+    if !has_spaces && !whole.starts_with('~') || is_available(&program, interpolation.environment) {
         return;
     }
     let key = section.path("command");
     let mut words = words(written);
-    if let Some((program, args)) = certain_words(written, interpolation.environment) {
+    if let Some((program, rest)) = certain_words(written, interpolation.environment) {
         section.reader.warn(&format!(
             "`{key}` is read as a program and its arguments: {}",
             help(&words).unwrap_or_default()
         ));
-        let args = args.iter().map(|arg| SecretText::new(arg));
-        keys.args.splice(..0, args);
-        keys.command = Some(program);
+        args.splice(..0, rest.iter().map(|word| SecretText::new(word)));
+        *command = Some(program);
         return;
     }
     if words.len() < 2 && has_spaces {

@@ -322,7 +322,7 @@ const LAZY_IDLE_STOP: Duration = Duration::from_secs(5 * 60);
 
 fn check(keys: &mut ServerKeys, section: &Section<'_>) {
     check_timeouts(&keys.limits, section);
-    check_command(keys, section);
+    check_command(&mut keys.command, &mut keys.args, section);
     warn_of_home(&keys.args, section);
     if keys.start == StartMode::Lazy && keys.command.is_some() && !section.has("idle_stop") {
         keys.limits.idle_stop = LAZY_IDLE_STOP;
