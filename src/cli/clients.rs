@@ -64,7 +64,7 @@ pub struct ConnectArguments {
     #[arg(long, value_name = "NAME", value_parser = view)]
     pub view: Option<ViewId>,
 
-    /// Import the client's servers, and remove them from its file
+    /// Import the client's servers, and remove those that can start from its file
     #[arg(long = "move")]
     pub moves: bool,
 }

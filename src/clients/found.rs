@@ -124,8 +124,9 @@ pub fn project_hints(
         let of_folder = projects.iter().filter(|(known, _)| known == folder);
         let count: usize = of_folder.map(|(_, count)| count).sum();
         if count > 0 {
+            let servers = if count == 1 { "server" } else { "servers" };
             hints.push(format!(
-                "{count} servers of {folder}: `mcpvisor clients import {} --project {folder}`",
+                "{count} {servers} of {folder}: `mcpvisor clients import {} --project {folder}`",
                 client.name
             ));
         }

@@ -22,7 +22,7 @@ pub struct Import {
     pub replaces_example: bool,
     /// Names of the new servers.
     pub added: Vec<String>,
-    /// Names that the new servers have in the client.
+    /// Names that the new servers have in the client, without those that cannot start yet.
     pub originals: Vec<String>,
     /// Names of skipped servers, each with the reason.
     pub skipped: Vec<(String, String)>,
@@ -113,9 +113,11 @@ pub fn add_servers(
                         (text, there) = (more, names);
                         import.tables = appended(&import.tables, &table);
                         import.warnings.extend(warnings);
-                        import.warnings.extend(unready(&there, &name));
+                        match unready(&there, &name) {
+                            Some(why) => import.warnings.push(why),
+                            None => import.originals.push(original.clone()),
+                        }
                         import.added.push(name);
-                        import.originals.push(original.clone());
                     }
                     Err(why) => import.skipped.push((original.clone(), why)),
                 }

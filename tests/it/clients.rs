@@ -260,7 +260,7 @@ async fn servers_are_moved_to_the_gateway_and_back() {
     let gateway = gateway_with_home(&(quick() + &example("one"))).await;
     let file = gateway.setup.path("home/.cursor/mcp.json");
     fs::create_dir_all(file.parent().unwrap()).unwrap();
-    let before = "{\"mcpServers\": {\n  \"one\": {\"command\": \"x\"},\n  \"two\": {\"command\": \"sh\"} // mine\n}}";
+    let before = "{\"mcpServers\": {\n  \"one\": {\"command\": \"x\"},\n  \"two\": {\"command\": \"sh\"}, // mine\n  \"three\": {\"command\": \"sh\", \"env\": {\"A\": \"${NOT_SET}\"}}\n}}";
     fs::write(&file, before).unwrap();
     let said = run(&gateway, &["clients", "connect", "cursor", "--move"])
         .await
@@ -273,6 +273,8 @@ async fn servers_are_moved_to_the_gateway_and_back() {
         !connected.contains("\"two\"") && connected.contains("\"one\""),
         "{connected}"
     );
+    // A server that lacks a variable stays in the client.
+    assert!(connected.contains("\"three\""), "{connected}");
     assert!(gateway.server("two").await.is_object());
     run(&gateway, &["clients", "disconnect", "cursor"])
         .await

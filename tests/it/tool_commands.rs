@@ -222,28 +222,28 @@ async fn commands_end_with_the_gateway() {
 
 #[tokio::test]
 async fn a_tool_is_disabled_and_enabled_at_once() {
-    let gateway = Gateway::start(&(quick() + &example("one"))).await;
+    let gateway = Gateway::start(&(quick() + &example("my_one"))).await;
     gateway.all_up().await;
     let client = Client::open(&gateway).await;
-    let said = run(&gateway, &["tools", "disable", "one", "add"])
+    let said = run(&gateway, &["tools", "disable", "my_one", "add"])
         .await
         .unwrap();
-    assert_eq!(said, "disabled add of one\n");
+    assert_eq!(said, "disabled add of my_one\n");
     let is_listed = async |wanted: bool| {
         until("the new list", || async {
             let list = client.get("tools/list", json!({})).await;
-            (names(&list["tools"]).contains(&"one__add") == wanted).then_some(())
+            (names(&list["tools"]).contains(&"my_one__add") == wanted).then_some(())
         })
         .await;
     };
     is_listed(false).await;
     let config = std::fs::read_to_string(gateway.setup.path("config.toml")).unwrap();
     assert!(config.contains("deny = [\"add\"]"), "{config}");
-    let error = run(&gateway, &["tools", "disable", "one", "ad"])
+    let error = run(&gateway, &["tools", "disable", "my_one", "ad"])
         .await
         .unwrap_err();
     assert!(error.contains("lists no tool"), "{error}");
-    run(&gateway, &["tools", "enable", "one", "one__add"])
+    run(&gateway, &["tools", "enable", "my_one", "my_one__add"])
         .await
         .unwrap();
     is_listed(true).await;

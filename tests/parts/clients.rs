@@ -230,7 +230,7 @@ fn the_servers_of_a_project_are_imported_and_offered() {
     let hints = clients::project_hints(client, &project, &home.environment);
     let hints = home.shown(&hints.join("\n"));
     let expected =
-        "1 servers of /home/me/shop: `mcpvisor clients import claude-code --project /home/me/shop`";
+        "1 server of /home/me/shop: `mcpvisor clients import claude-code --project /home/me/shop`";
     assert!(hints.contains(expected), "{hints}");
     let config = home.at("config.toml");
     fs::write(&config, "").unwrap();
