@@ -24,20 +24,18 @@ pub struct Change {
     before: Option<String>,
     /// `None` to remove the file.
     pub(super) after: Option<String>,
-    copy: Copy,
+    is_backed_up: bool,
+    pub(super) moved: Moved,
 }
 
-/// The copy of a file that a change makes or removes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Copy {
-    /// A copy of the content before the change.
-    Backup,
-    /// Also a copy of the content with the servers that are moved.
-    Moved,
-    /// The copies stay as they are.
+/// What a change does with the record of the servers that were moved to the gateway.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Moved {
     Kept,
-    /// The moved servers are back in the file, so their copy is removed.
-    MovedBack,
+    /// Replaces it by this content of the client's file.
+    Record(String),
+    /// Removes it: the servers are back in the file.
+    Back,
 }
 
 impl Change {
@@ -46,20 +44,19 @@ impl Change {
             path,
             before,
             after: Some(after),
-            copy: Copy::Backup,
+            is_backed_up: true,
+            moved: Moved::Kept,
         }
     }
 
-    pub(super) fn with_copy(self, copy: Copy) -> Self {
-        Self { copy, ..self }
-    }
-
-    pub(super) fn removal(path: PathBuf, before: String) -> Self {
+    /// Changes a file that contains the gateway, so the backup of it without the gateway stays.
+    pub(super) fn update(path: PathBuf, before: String, after: Option<String>) -> Self {
         Self {
             path,
             before: Some(before),
-            after: None,
-            copy: Copy::MovedBack,
+            after,
+            is_backed_up: false,
+            moved: Moved::Kept,
         }
     }
 
@@ -70,8 +67,7 @@ impl Change {
 
     /// Path of the backup of the existing file.
     pub fn backup(&self) -> Option<PathBuf> {
-        let is_copied = matches!(self.copy, Copy::Backup | Copy::Moved);
-        let copied = self.before.as_ref().filter(|_| is_copied);
+        let copied = self.before.as_ref().filter(|_| self.is_backed_up);
         copied.map(|_| beside(&self.path, BACKUP))
     }
 
@@ -94,32 +90,33 @@ impl Change {
         if let Some(backup) = self.backup() {
             fs::copy(path, backup)?;
         }
-        match self.copy {
-            Copy::Moved => drop(fs::copy(path, beside(&self.path, MOVED))?),
-            Copy::Backup | Copy::Kept | Copy::MovedBack => {}
+        let record = beside(&self.path, MOVED);
+        if let Moved::Record(text) = &self.moved {
+            replace(&record, text, path)?;
         }
-        self.replace(path)?;
-        match self.copy {
-            Copy::MovedBack => removed(&beside(&self.path, MOVED)),
-            Copy::Backup | Copy::Moved | Copy::Kept => Ok(()),
+        match &self.after {
+            Some(after) => replace(path, after, path)?,
+            None => removed(path)?,
+        }
+        match self.moved {
+            Moved::Back => removed(&record),
+            Moved::Kept | Moved::Record(_) => Ok(()),
         }
     }
+}
 
-    fn replace(&self, path: &Path) -> std::io::Result<()> {
-        let Some(after) = &self.after else {
-            return removed(path);
-        };
-        let unfinished = beside(path, ".mcpvisor-new");
-        // The remains of an earlier attempt can have different permissions.
-        removed(&unfinished)?;
-        let mut file = private(&unfinished)?;
-        if let Ok(there) = fs::metadata(path) {
-            file.set_permissions(there.permissions())?;
-        }
-        file.write_all(after.as_bytes())?;
-        file.sync_all()?;
-        fs::rename(&unfinished, path)
+/// Replaces a file atomically. Its permissions become those of the file `like`.
+fn replace(path: &Path, text: &str, like: &Path) -> std::io::Result<()> {
+    let unfinished = beside(path, ".mcpvisor-new");
+    // The remains of an earlier attempt can have different permissions.
+    removed(&unfinished)?;
+    let mut file = private(&unfinished)?;
+    if let Ok(there) = fs::metadata(like) {
+        file.set_permissions(there.permissions())?;
     }
+    file.write_all(text.as_bytes())?;
+    file.sync_all()?;
+    fs::rename(&unfinished, path)
 }
 
 /// Creates a file that only its owner can read: it can contain secrets.

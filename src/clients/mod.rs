@@ -30,7 +30,7 @@ use std::path::{Path, PathBuf};
 
 use secrecy::SecretString;
 use serde_json::Value;
-use url::Url;
+use url::{Host, Url};
 
 pub use command_line::{command_entry, split_command};
 pub use files::Change;
@@ -44,7 +44,7 @@ pub use report::{change_report, client_table, import_report};
 pub use server_json::{Given, MissingValue, NoEntry, entry_of};
 
 use crate::auth::{ApiKey, AuthSettings, TokenHash};
-use crate::clients::files::Copy;
+use crate::clients::files::Moved;
 use crate::clients::known::ServersAt;
 use crate::config::Environment;
 use crate::telemetry::unix_millis;
@@ -146,9 +146,12 @@ fn status(
 /// Why an entry does not reach the gateway at `url`.
 fn fault_of(entry: &Value, url: &str, auth: &AuthSettings) -> Option<String> {
     let Some(found) = known::url_of(entry) else {
-        return Some("its entry has no URL".to_owned());
+        // `mcpvisor stdio` is a gateway of its own.
+        let is_program = entry.get("command").is_some();
+        return (!is_program).then(|| "its entry has no URL".to_owned());
     };
-    if !is_same_gateway(found, url) {
+    // Under another name, a proxy can lead to the gateway.
+    if !is_same_gateway(found, url) && is_of_this_machine(found) {
         return Some("its entry has the address of another gateway".to_owned());
     }
     match known::key_of(entry) {
@@ -181,6 +184,16 @@ fn is_same_gateway(found: &str, url: &str) -> bool {
     let rest = found.3.strip_prefix(own.3.as_str());
     (found.0, found.1, found.2) == (own.0, own.1, own.2)
         && rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
+fn is_of_this_machine(url: &str) -> bool {
+    let url = Url::parse(url).ok();
+    let host = url.as_ref().and_then(Url::host);
+    host.is_none_or(|host| match host {
+        Host::Domain(name) => name == "localhost",
+        Host::Ipv4(address) => address.is_loopback(),
+        Host::Ipv6(address) => address.is_loopback(),
+    })
 }
 
 /// The valid key of the gateway that a client sends.
@@ -243,12 +256,38 @@ pub fn connect(
     let text = before.as_deref().unwrap_or_default();
     let after = understood(&file, connected(client, text, &entry, moved))?;
     let is_update = there.iter().any(|(name, _)| name == ENTRY);
-    let copy = match (moves_any, is_update) {
-        (true, _) => Copy::Moved,
-        (false, true) => Copy::Kept,
-        (false, false) => Copy::Backup,
+    let record = match moves_any {
+        true => Moved::Record(understood(
+            &file,
+            record(client, &file, text, &there, moved),
+        )?),
+        false => Moved::Kept,
     };
-    Ok(Some(Change::new(file, before, after).with_copy(copy)))
+    let mut change = match is_update {
+        true => Change::update(file, before.unwrap_or_default(), Some(after)),
+        false => Change::new(file, before, after),
+    };
+    change.moved = record;
+    Ok(Some(change))
+}
+
+/// The record of moved servers: a copy of the client's file, or an earlier record with more
+/// servers.
+fn record(
+    client: &'static Client,
+    file: &Path,
+    text: &str,
+    there: &[(String, Value)],
+    moved: &[String],
+) -> Result<String, String> {
+    let earlier = files::read(&files::beside(file, files::MOVED));
+    let Some(mut record) = earlier.map_err(|error| error.to_string())? else {
+        return Ok(text.to_owned());
+    };
+    for (name, server) in there.iter().filter(|(name, _)| moved.contains(name)) {
+        record = with(client, &record, name, server)?;
+    }
+    Ok(record)
 }
 
 /// The change that removes the gateway from a client, and restores the servers that were moved;
@@ -283,19 +322,23 @@ pub fn disconnect(
         let is_original = entries_in(client.servers_at, &original)
             .is_ok_and(|servers| servers.iter().all(|(name, _)| name != ENTRY));
         if is_original && made(&original).is_ok_and(|text| text == before) {
-            let change = Change::new(file, Some(before), original);
-            return Ok(Some(change.with_copy(Copy::MovedBack)));
+            return Ok(Some(moved_back(file, before, Some(original))));
         }
     }
     if made("").is_ok_and(|text| text == before) {
-        return Ok(Some(Change::removal(file, before)));
+        return Ok(Some(moved_back(file, before, None)));
     }
     let mut after = understood(&file, without(client, &before, ENTRY))?;
     for (name, server) in missing {
         after = understood(&file, with(client, &after, name, server))?;
     }
-    let change = Change::new(file, Some(before), after);
-    Ok(Some(change.with_copy(Copy::MovedBack)))
+    Ok(Some(moved_back(file, before, Some(after))))
+}
+
+fn moved_back(file: PathBuf, before: String, after: Option<String>) -> Change {
+    let mut change = Change::update(file, before, after);
+    change.moved = Moved::Back;
+    change
 }
 
 /// A client's text with the gateway, and without the servers that were moved to it.

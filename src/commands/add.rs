@@ -7,7 +7,9 @@ use std::time::Duration;
 use mcpvisor::admin::{OperatorClient, Screen, ServerStatus, server_details};
 use mcpvisor::cli::{AddArguments, Header, Setting};
 use mcpvisor::clients::{self, Given, MissingValue, NoEntry};
-use mcpvisor::config::{ProcessEnvironment, client_entries, is_json, read_file, shown_config};
+use mcpvisor::config::{
+    ProcessEnvironment, client_entries, find_program, is_json, read_file, shown_config,
+};
 use mcpvisor::credentials::{Web as _, WebRequest};
 use mcpvisor::telemetry::{one_line, printable};
 use mcpvisor::transport::{self, Tls, WebClient};
@@ -94,7 +96,7 @@ fn servers(arguments: &AddArguments) -> Result<Vec<(String, Value)>, CliError> {
             return Err("a server has a URL or a program, not both".into());
         }
         (name, None) if !arguments.command.is_empty() => {
-            let entry = clients::command_entry(&arguments.command);
+            let entry = clients::command_entry(&words(&arguments.command)?);
             (name, vec![entry.ok_or("there is no program after `--`")?])
         }
         (None, _) => return Err("name a server, or see `mcpvisor servers add --help`".into()),
@@ -121,6 +123,28 @@ fn servers(arguments: &AddArguments) -> Result<Vec<(String, Value)>, CliError> {
         _ => {}
     }
     Ok(servers)
+}
+
+/// The words of a command. A single one that is no file but a command line is split, if its program
+/// is in `PATH`.
+fn words(command: &[String]) -> Result<Vec<String>, CliError> {
+    let [whole] = command else {
+        return Ok(command.to_vec());
+    };
+    let words = clients::split_command(whole).filter(|_| !Path::new(whole).exists());
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let is_program = |name: &String| find_program(name, &path).is_some();
+    match words.filter(|words| words.first().is_some_and(is_program)) {
+        Some(words) => {
+            let program = words.first().map_or("", String::as_str);
+            print(&format!(
+                "note     the text is split into `{}` and its arguments\n",
+                one_line(program)
+            ))?;
+            Ok(words)
+        }
+        None => Ok(command.to_vec()),
+    }
 }
 
 /// Adds what the options say to a server's entry.

@@ -360,9 +360,12 @@ async fn a_command_in_one_text_is_split_where_that_is_certain() {
         succeeded && printed.contains("added    spoken"),
         "{printed}"
     );
-    let (succeeded, printed) = setup.run(&["check"]);
-    let said = "`servers.spoken.command` is read as a program and its arguments";
-    assert!(succeeded && printed.contains(said), "{printed}");
+    assert!(
+        printed.contains("split into `sh` and its arguments"),
+        "{printed}"
+    );
+    let now = fs::read_to_string(setup.path("config.toml")).unwrap();
+    assert!(now.contains("args = [\"-c\", \"exit 0\"]"), "{now}");
     let (succeeded, printed) = setup.run(&["servers", "add", "other", "--", "no-such-program x"]);
     assert!(
         !succeeded && printed.contains("no shell is used"),

@@ -150,6 +150,36 @@ fn every_client_is_connected_and_disconnected_byte_for_byte() {
     }
 }
 
+/// Servers that are moved later are recorded beside those that were moved first.
+#[test]
+fn servers_are_moved_twice_and_all_return() {
+    let home = Home::new();
+    let client = clients::find("cursor").unwrap();
+    let file = home.at(".cursor/mcp.json");
+    fs::create_dir_all(file.parent().unwrap()).unwrap();
+    fs::write(&file, r#"{"mcpServers": {"a": {"command": "x"}}}"#).unwrap();
+    let connect = |moved: &str| {
+        let moved = [moved.to_owned()];
+        let change = clients::connect(client, &gateway(), &moved, &home.environment).unwrap();
+        change.unwrap().write().unwrap();
+    };
+    connect("a");
+    let connected = fs::read_to_string(&file).unwrap();
+    let again = connected.replacen(
+        "\"mcpServers\": {",
+        "\"mcpServers\": {\"b\": {\"command\": \"y\"},",
+        1,
+    );
+    fs::write(&file, again).unwrap();
+    connect("b");
+    assert_eq!(home.status("cursor").servers, Vec::<String>::new());
+    let change = clients::disconnect(client, &home.environment).unwrap();
+    change.unwrap().write().unwrap();
+    let mut servers = home.status("cursor").servers;
+    servers.sort();
+    assert_eq!(servers, ["a", "b"]);
+}
+
 /// Changes that were made meanwhile stay.
 #[test]
 fn moved_servers_return_to_a_file_that_changed() {
@@ -203,10 +233,9 @@ fn an_entry_that_cannot_work_is_not_called_connected() {
             r#"{"url": "http://127.0.0.1:12006/mcps"}"#,
             Some("another gateway"),
         ),
-        (
-            r#"{"command": "mcpvisor", "args": ["stdio"]}"#,
-            Some("no URL"),
-        ),
+        (r#"{"url": "https://mcp.example.com/mcp"}"#, None),
+        (r#"{"command": "mcpvisor", "args": ["stdio"]}"#, None),
+        (r#"{"type": "http"}"#, Some("no URL")),
     ] {
         let fault = fault(entry, url);
         assert_eq!(fault.is_some(), expected.is_some(), "{entry}: {fault:?}");
