@@ -44,14 +44,17 @@ pub(crate) fn random_bytes<const N: usize>() -> io::Result<[u8; N]> {
 
 /// Name of a downstream server: the key of its `[servers.NAME]` table.
 ///
-/// `[A-Za-z0-9-]{1,32}`, so that it can be part of a tool name, a URI scheme and a log line.
+/// 1 to 32 of `[A-Za-z0-9_-]`, so that it can be part of a tool name and a log line. Every `_` stands
+/// between two other characters, so that the first `__` of a tool name ends the server's name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String")]
 pub struct ServerName(Arc<str>);
 
 /// Why a text is not a [`ServerName`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("a server name is 1 to 32 characters of A-Z, a-z, 0-9 and `-`, not `{0}`")]
+#[error(
+    "a server name is 1 to 32 characters of A-Z, a-z, 0-9, `-` and single `_` inside, not `{0}`"
+)]
 pub struct InvalidServerName(pub String);
 
 impl ServerName {
@@ -62,18 +65,41 @@ impl ServerName {
     ///
     /// Returns [`InvalidServerName`] if the text is empty, too long or has other characters.
     pub fn try_new(name: &str) -> Result<Self, InvalidServerName> {
-        let legal = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
-        if name.is_empty() || name.len() > Self::LENGTH_MAX || !name.bytes().all(legal) {
+        let legal = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
+        let is_split = name.starts_with('_') || name.ends_with('_') || name.contains("__");
+        let fits = (1..=Self::LENGTH_MAX).contains(&name.len());
+        if !fits || is_split || !name.bytes().all(legal) {
             return Err(InvalidServerName(name.chars().take(64).collect()));
         }
         Ok(Self(Arc::from(name)))
     }
 
-    /// The valid name most similar to a text, with `-` for every other character.
+    /// The valid name most similar to a text, with `-` for every character that it cannot have.
     pub fn similar(text: &str) -> Option<Self> {
-        let legal = |c: char| if c.is_ascii_alphanumeric() { c } else { '-' };
-        let name: String = text.chars().take(Self::LENGTH_MAX).map(legal).collect();
-        Self::try_new(name.trim_matches('-')).ok()
+        let mut name = String::new();
+        for c in text.chars().take(Self::LENGTH_MAX) {
+            name.push(match c {
+                '_' if !name.ends_with('_') => '_',
+                c if c.is_ascii_alphanumeric() => c,
+                _ => '-',
+            });
+        }
+        Self::try_new(name.trim_matches(['-', '_'])).ok()
+    }
+
+    /// Like [`ServerName::similar`], but different from names that are taken: a number is appended.
+    pub fn similar_free(text: &str, is_taken: impl Fn(&str) -> bool) -> Option<Self> {
+        let name = Self::try_new(text).ok().or_else(|| Self::similar(text))?;
+        if !is_taken(name.as_str()) {
+            return Some(name);
+        }
+        (2..100).find_map(|number| {
+            let tail = format!("-{number}");
+            let start = name.as_str().get(..Self::LENGTH_MAX - tail.len());
+            let start = start.unwrap_or(name.as_str()).trim_end_matches('_');
+            let name = Self::try_new(&format!("{start}{tail}")).ok();
+            name.filter(|name| !is_taken(name.as_str()))
+        })
     }
 
     pub fn as_str(&self) -> &str {
@@ -368,11 +394,44 @@ mod tests {
 
     #[test]
     fn server_names_are_short_and_plain() {
-        for good in ["a", "git", "my-server-2", &"x".repeat(32)] {
+        for good in [
+            "a",
+            "git",
+            "my-server-2",
+            "my_server",
+            "a_b_c",
+            &"x".repeat(32),
+        ] {
             assert!(ServerName::try_new(good).is_ok(), "{good}");
         }
-        for bad in ["", "a_b", "a.b", "ä", "a b", &"x".repeat(33)] {
+        for bad in ["", "a__b", "_a", "a_", "a.b", "ä", "a b", &"x".repeat(33)] {
             assert!(ServerName::try_new(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_similar_name_is_valid_and_free() {
+        for (text, expected) in [
+            ("my server (v2)", Some("my-server--v2")),
+            ("my_files", Some("my_files")),
+            ("my__files_", Some("my_-files")),
+            ("文件", None),
+        ] {
+            let name = ServerName::similar(text);
+            assert_eq!(name.as_ref().map(ServerName::as_str), expected, "{text}");
+        }
+        let (long, cut) = ("x".repeat(40), "x".repeat(32));
+        for (text, taken, expected) in [
+            ("a b", vec![], "a-b"),
+            ("a b", vec!["a-b", "a-b-2"], "a-b-3"),
+            (
+                long.as_str(),
+                vec![cut.as_str()],
+                &format!("{}-2", "x".repeat(30)),
+            ),
+        ] {
+            let name = ServerName::similar_free(text, |name| taken.contains(&name));
+            assert_eq!(name.unwrap().as_str(), expected);
         }
     }
 

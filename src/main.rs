@@ -11,7 +11,7 @@ use mcpvisor::id::ViewId;
 use mcpvisor::telemetry::{flush_log, print_line, printable};
 
 use commands::{
-    CliError, ServeMode, check, current_thread_runtime, print_completions, relay,
+    CliError, ServeMode, check, current_thread_runtime, print, print_completions, relay,
     run_apply_command, run_auth_command, run_bundle_command, run_clients_command,
     run_config_command, run_doctor_command, run_keys_command, run_pins_command, run_plan_command,
     run_policy_command, run_rollback_command, run_servers_command, run_tools_command,
@@ -56,6 +56,7 @@ fn main() -> ExitCode {
         Command::SupportBundle(bundle) => finish(run_bundle_command(path, bundle)),
         Command::Completions(shell) => finish(print_completions(&shell)),
         Command::Man(man) => finish(write_man_pages(&man)),
+        Command::Version => finish(print(concat!("mcpvisor ", env!("CARGO_PKG_VERSION"), "\n"))),
         Command::ExampleServer => finish(run_example_server()),
     }
 }

@@ -43,6 +43,12 @@ pub enum EntryOrder {
     /// Replaces only the given members.
     Update(String, Map<String, Value>),
     Delete(String),
+    /// Shows or hides a tool of a server, by the server's own name for it.
+    SetTool {
+        server: String,
+        tool: String,
+        is_enabled: bool,
+    },
 }
 
 /// A request about the configuration file as a whole.

@@ -3,11 +3,12 @@
 use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
 
 use super::NameSettings;
+use crate::id::ServerName;
 
 /// Why [`NameSettings`] are invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidNameSettings {
-    #[error("a prefix is up to 32 characters of A-Z, a-z, 0-9 and `-`, or empty, not `{0}`")]
+    #[error("a prefix is empty or formed like the name of a server, not `{0}`")]
     Prefix(String),
     #[error("`{glob}` in `{list}` is not a glob: {reason}")]
     Glob {
@@ -23,13 +24,17 @@ impl NameSettings {
     ///
     /// Returns an [`InvalidNameSettings`] that names the invalid prefix or glob.
     pub fn validate(&self) -> Result<(), InvalidNameSettings> {
-        let legal = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
-        if let Some(prefix) = &self.prefix
-            && (prefix.len() > 32 || !prefix.bytes().all(legal))
+        if let Some(prefix) = self.prefix.as_ref().filter(|prefix| !prefix.is_empty())
+            && ServerName::try_new(prefix).is_err()
         {
             return Err(InvalidNameSettings::Prefix(prefix.clone()));
         }
         NameFilter::new(self).map(drop)
+    }
+
+    /// Whether clients see a tool of this native name.
+    pub fn shows(&self, tool: &str) -> bool {
+        NameFilter::new(self).is_ok_and(|filter| filter.shows(tool))
     }
 }
 

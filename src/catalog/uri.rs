@@ -2,7 +2,8 @@
 //!
 //! `file:///a` of the server `git` becomes `mcpgw+git+file:///a`, and `ui://app` becomes
 //! `ui://git/app`. The suffix stays unchanged, so that templates can still be expanded and
-//! unwrapping yields the native URI.
+//! unwrapping yields the native URI. A scheme cannot contain `_`, so `.` replaces it, which no name
+//! of a server contains.
 
 use std::borrow::Cow;
 
@@ -33,7 +34,7 @@ pub(super) fn is_open(template: &str) -> bool {
 pub(super) fn wrap(prefix: &str, native: &str) -> String {
     match native.strip_prefix(INTERFACE) {
         Some(rest) => format!("{INTERFACE}{prefix}/{rest}"),
-        None => format!("{SCHEME}{prefix}+{native}"),
+        None => format!("{SCHEME}{}+{native}", prefix.replace('_', ".")),
     }
 }
 
@@ -42,7 +43,8 @@ pub(super) fn wrap(prefix: &str, native: &str) -> String {
 pub(super) fn unwrap(public: &str) -> Option<(String, Cow<'_, str>)> {
     if let Some(rest) = strip(public, SCHEME) {
         let (prefix, native) = rest.split_once('+')?;
-        return Some((prefix.to_ascii_lowercase(), Cow::Borrowed(native)));
+        let prefix = prefix.to_ascii_lowercase().replace('.', "_");
+        return Some((prefix, Cow::Borrowed(native)));
     }
     let (prefix, rest) = strip(public, INTERFACE)?.split_once('/')?;
     Some((
@@ -136,6 +138,9 @@ mod tests {
             );
         }
         assert_eq!(unwrap("MCPGW+Git+file:///a").unwrap().0, "git");
+        let public = wrap("my_git", "file:///a");
+        assert_eq!(public, "mcpgw+my.git+file:///a");
+        assert_eq!(unwrap(&public).unwrap().0, "my_git");
         for native in ["file:///a", "mcpgw+git", "ui://app", "ü"] {
             assert_eq!(unwrap(native), None, "{native}");
         }

@@ -47,14 +47,8 @@ pub struct AddArguments {
     #[arg(long)]
     pub disabled: bool,
 
-    /// Registry to look up a name in
-    #[arg(
-        long,
-        value_name = "URL",
-        env = "MCPVISOR_REGISTRY",
-        default_value = "https://registry.modelcontextprotocol.io"
-    )]
-    pub registry: Url,
+    #[command(flatten)]
+    pub registry: Registry,
 
     /// Value of a variable, header or argument that a `server.json` asks for; can contain `${VAR}`
     #[arg(long = "set", value_name = "NAME=VALUE")]
@@ -67,6 +61,19 @@ pub struct AddArguments {
     /// Only print what would be written
     #[arg(long)]
     pub dry_run: bool,
+}
+
+/// The registry to ask.
+#[derive(Clone, Debug, PartialEq, Eq, Args)]
+pub struct Registry {
+    /// Registry to look up names in
+    #[arg(
+        long = "registry",
+        value_name = "URL",
+        env = "MCPVISOR_REGISTRY",
+        default_value = "https://registry.modelcontextprotocol.io"
+    )]
+    pub url: Url,
 }
 
 /// A value by its name.

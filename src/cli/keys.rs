@@ -18,7 +18,7 @@ pub struct KeysArguments {
 #[derive(Clone, Debug, PartialEq, Eq, Subcommand)]
 pub enum KeysVerb {
     /// List the keys of the configuration
-    #[command(name = "ls")]
+    #[command(name = "ls", visible_alias = "list")]
     List {
         /// Print JSON
         #[arg(long)]
@@ -41,6 +41,7 @@ pub enum KeysVerb {
     Rotate(MadeKeyArguments),
 
     /// Remove a key; it is refused immediately
+    #[command(visible_alias = "remove")]
     Rm { name: String },
 }
 

@@ -21,18 +21,21 @@ use clap::{Args, Parser, Subcommand};
 
 pub use add::{AddArguments, Setting};
 pub use auth::{AuthArguments, AuthVerb, LoginArguments};
-pub use clients::{ClientArguments, ClientsArguments, ClientsVerb};
+pub use clients::{
+    ClientArguments, ClientsArguments, ClientsVerb, ConnectArguments, ImportArguments,
+};
 pub use doctor::DoctorArguments;
 pub use keys::{KeysArguments, KeysVerb, MadeKeyArguments, TokenArguments, UiArguments};
 pub use pins::{PinsArguments, PinsVerb};
 pub use plan::{ApplyArguments, PlanArguments, RollbackArguments};
 pub use policy::{PolicyArguments, PolicyVerb};
 pub use records::{GatewayLogArguments, HistoryArguments, Moment, ShownRecords};
-pub use servers::{LogsArguments, ServersArguments, ServersVerb};
+pub use servers::{LogsArguments, SearchArguments, ServersArguments, ServersVerb};
 pub use shell::{BundleArguments, CompletionsArguments, ManArguments};
 pub use stdio::{Header, StdioArguments};
 pub use tools::{
-    CallArguments, ListArguments, NamedArgument, ShowArguments, ToolsArguments, ToolsVerb,
+    CallArguments, ListArguments, NamedArgument, ShowArguments, ToolOfServer, ToolsArguments,
+    ToolsVerb,
 };
 pub use vault::{VaultArguments, VaultVerb};
 
@@ -188,6 +191,9 @@ pub enum Command {
     /// Write the man pages to a directory
     Man(ManArguments),
 
+    /// Print the version
+    Version,
+
     /// Run the built-in example server over stdin and stdout
     ExampleServer,
 }
@@ -257,6 +263,7 @@ mod tests {
             ("status --json --config a.toml", Some("a.toml"), status),
             ("status", None, Command::Status(StatusArguments::default())),
             ("example-server", None, Command::ExampleServer),
+            ("version", None, Command::Version),
             (
                 "token --rotate",
                 None,
@@ -360,7 +367,11 @@ mod tests {
             ("clients", None),
             (
                 "clients connect cursor",
-                Some(ClientsVerb::Connect(named(false))),
+                Some(ClientsVerb::Connect(ConnectArguments {
+                    named: named(false),
+                    view: None,
+                    moves: false,
+                })),
             ),
             (
                 "clients disconnect cursor",
@@ -368,7 +379,10 @@ mod tests {
             ),
             (
                 "clients import cursor --dry-run",
-                Some(ClientsVerb::Import(named(true))),
+                Some(ClientsVerb::Import(ImportArguments {
+                    named: named(true),
+                    project: None,
+                })),
             ),
         ];
         for (text, verb) in cases {

@@ -31,7 +31,7 @@ fn pin_kind(name: &str) -> Result<PinKind, String> {
 #[derive(Clone, Debug, PartialEq, Eq, Subcommand)]
 pub enum PinsVerb {
     /// List the pins; items that need review come first
-    #[command(name = "ls")]
+    #[command(name = "ls", visible_alias = "list")]
     List {
         /// Print JSON
         #[arg(long)]

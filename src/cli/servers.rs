@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, value_parser};
 
 use super::AddArguments;
+use super::add::Registry;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Args)]
 #[command(args_conflicts_with_subcommands = true)]
@@ -34,6 +35,11 @@ pub enum ServersVerb {
     ///
     /// A running gateway starts it at once.
     Add(Box<AddArguments>),
+
+    /// Search the MCP registry
+    ///
+    /// Prints the command that adds each server.
+    Search(SearchArguments),
 
     /// Remove a server from the configuration
     #[command(visible_alias = "remove")]
@@ -96,6 +102,23 @@ pub enum ServersVerb {
 
     /// Show a server's last log lines: stderr, stray output and remarks of the gateway
     Logs(LogsArguments),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Args)]
+pub struct SearchArguments {
+    /// A part of the servers' names
+    pub word: String,
+
+    /// Maximum number of servers
+    #[arg(short = 'n', long, value_name = "N", default_value_t = 20, value_parser = value_parser!(u8).range(1..=100))]
+    pub limit: u8,
+
+    #[command(flatten)]
+    pub registry: Registry,
+
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Args)]

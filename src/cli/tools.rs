@@ -14,6 +14,7 @@ pub struct ToolsArguments {
 #[derive(Clone, Debug, PartialEq, Eq, Subcommand)]
 pub enum ToolsVerb {
     /// List the tools that clients see, and the tokens that each costs a model
+    #[command(visible_alias = "list")]
     Ls(ListArguments),
 
     /// Show a tool's description, arguments and effects
@@ -24,6 +25,22 @@ pub enum ToolsVerb {
     /// On a terminal it shows progress and asks the server's questions. Ctrl-C cancels the call.
     /// Exits with 1 if the tool fails.
     Call(CallArguments),
+
+    /// Show a tool to clients again
+    Enable(ToolOfServer),
+
+    /// Hide a tool from clients, and refuse its calls
+    ///
+    /// Adds it to `tools.deny` of the server in the configuration.
+    Disable(ToolOfServer),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Args)]
+pub struct ToolOfServer {
+    pub server: String,
+
+    /// The server's name for it, or the name as listed by `mcpvisor tools ls`
+    pub tool: String,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Args)]

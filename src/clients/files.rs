@@ -10,8 +10,11 @@ use crate::clients::ClientError;
 /// Maximum size of a client's file, in bytes: Claude Code keeps its history in the same one.
 const FILE_MAX: u64 = 64 * 1024 * 1024;
 
-/// Suffix of the copy of a file before the last change.
-const BACKUP: &str = ".before-mcpvisor";
+/// Suffix of the copy of a file before the gateway was added to it.
+pub(super) const BACKUP: &str = ".before-mcpvisor";
+
+/// Suffix of the copy of a file before its servers were moved to the gateway.
+pub(super) const MOVED: &str = ".moved-to-mcpvisor";
 
 /// A planned change to a file.
 #[derive(Debug)]
@@ -19,7 +22,20 @@ pub struct Change {
     pub path: PathBuf,
     /// `None` if the file does not exist yet.
     before: Option<String>,
-    pub(super) after: String,
+    /// `None` to remove the file.
+    pub(super) after: Option<String>,
+    is_backed_up: bool,
+    pub(super) moved: Moved,
+}
+
+/// What a change does with the record of the servers that were moved to the gateway.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Moved {
+    Kept,
+    /// Replaces it by this content of the client's file.
+    Record(String),
+    /// Removes it: the servers are back in the file.
+    Back,
 }
 
 impl Change {
@@ -27,13 +43,32 @@ impl Change {
         Self {
             path,
             before,
-            after,
+            after: Some(after),
+            is_backed_up: true,
+            moved: Moved::Kept,
         }
+    }
+
+    /// Changes a file that contains the gateway, so the backup of it without the gateway stays.
+    pub(super) fn update(path: PathBuf, before: String, after: Option<String>) -> Self {
+        Self {
+            path,
+            before: Some(before),
+            after,
+            is_backed_up: false,
+            moved: Moved::Kept,
+        }
+    }
+
+    /// Whether the file is removed.
+    pub fn is_removal(&self) -> bool {
+        self.after.is_none()
     }
 
     /// Path of the backup of the existing file.
     pub fn backup(&self) -> Option<PathBuf> {
-        self.before.as_ref().map(|_| beside(&self.path, BACKUP))
+        let copied = self.before.as_ref().filter(|_| self.is_backed_up);
+        copied.map(|_| beside(&self.path, BACKUP))
     }
 
     /// Replaces the file atomically, after a copy of it is safe.
@@ -55,20 +90,33 @@ impl Change {
         if let Some(backup) = self.backup() {
             fs::copy(path, backup)?;
         }
-        let unfinished = beside(path, ".mcpvisor-new");
-        // The remains of an earlier attempt can have different permissions.
-        match fs::remove_file(&unfinished) {
-            Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
-            _ => {}
+        let record = beside(&self.path, MOVED);
+        if let Moved::Record(text) = &self.moved {
+            replace(&record, text, path)?;
         }
-        let mut file = private(&unfinished)?;
-        if let Ok(there) = fs::metadata(path) {
-            file.set_permissions(there.permissions())?;
+        match &self.after {
+            Some(after) => replace(path, after, path)?,
+            None => removed(path)?,
         }
-        file.write_all(self.after.as_bytes())?;
-        file.sync_all()?;
-        fs::rename(&unfinished, path)
+        match self.moved {
+            Moved::Back => removed(&record),
+            Moved::Kept | Moved::Record(_) => Ok(()),
+        }
     }
+}
+
+/// Replaces a file atomically. Its permissions become those of the file `like`.
+fn replace(path: &Path, text: &str, like: &Path) -> std::io::Result<()> {
+    let unfinished = beside(path, ".mcpvisor-new");
+    // The remains of an earlier attempt can have different permissions.
+    removed(&unfinished)?;
+    let mut file = private(&unfinished)?;
+    if let Ok(there) = fs::metadata(like) {
+        file.set_permissions(there.permissions())?;
+    }
+    file.write_all(text.as_bytes())?;
+    file.sync_all()?;
+    fs::rename(&unfinished, path)
 }
 
 /// Creates a file that only its owner can read: it can contain secrets.
@@ -80,7 +128,15 @@ fn private(path: &Path) -> std::io::Result<File> {
     options.open(path)
 }
 
-fn beside(path: &Path, suffix: &str) -> PathBuf {
+/// Removes a file that may be missing.
+fn removed(path: &Path) -> std::io::Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
+pub(super) fn beside(path: &Path, suffix: &str) -> PathBuf {
     let mut name = path.file_name().map_or_else(OsString::new, OsString::from);
     name.push(suffix);
     path.with_file_name(name)

@@ -7,8 +7,8 @@ use toml::Table;
 use toml_edit::{Array, DocumentMut, Item};
 
 use crate::clients::known::Client;
-use crate::clients::{Change, ClientError, ENTRY, entries, files, understood};
-use crate::config::{Config, Environment, NEW_FILE_HEAD, is_json, map_texts, server_table};
+use crate::clients::{Change, ClientError, ENTRY, files, found, understood};
+use crate::config::{Config, Environment, NEW_FILE_HEAD, ServerState, is_json, server_table};
 use crate::id::ServerName;
 
 /// The outcome of importing a client's servers.
@@ -22,9 +22,11 @@ pub struct Import {
     pub replaces_example: bool,
     /// Names of the new servers.
     pub added: Vec<String>,
+    /// Names that the new servers have in the client, without those that cannot start yet.
+    pub originals: Vec<String>,
     /// Names of skipped servers, each with the reason.
     pub skipped: Vec<(String, String)>,
-    /// One sentence for each dropped key.
+    /// One sentence for each dropped key, and for each new server that cannot start yet.
     pub warnings: Vec<String>,
 }
 
@@ -42,33 +44,39 @@ impl Import {
         let Some(change) = &mut self.change else {
             return Ok(());
         };
-        let shown = shown_in_view(&change.after, view, &self.added);
+        let before = change.after.as_deref().unwrap_or_default();
+        let shown = shown_in_view(before, view, &self.added);
         let after = understood(&change.path, shown)?;
         understood(&change.path, checked(&change.path, &after, environment))?;
-        change.after = after;
+        change.after = Some(after);
         Ok(())
     }
 }
 
-/// Adds a client's servers to the configuration file at `path`, except servers that it already has.
+/// Adds a client's servers to the configuration file at `path`, except servers that it already has:
+/// those of the user, or of the project in a folder.
 ///
 /// # Errors
 ///
 /// Fails if one of the files cannot be read, or the configuration is already invalid.
 pub fn import(
     client: &'static Client,
+    project: Option<&Path>,
     path: &Path,
     environment: &dyn Environment,
 ) -> Result<Import, ClientError> {
-    let file = client.file(environment)?;
-    let mut servers = entries(client, &file)?.ok_or_else(|| ClientError::NoFile {
-        client: client.title,
-        path: file.clone(),
-    })?;
-    for (_, server) in &mut servers {
-        map_texts(server, client.references);
+    let mut warnings = Vec::new();
+    let (mut servers, mut skipped) = (Vec::new(), Vec::new());
+    for (name, server) in found::servers(client, project, environment, &mut warnings)? {
+        match server {
+            Ok(server) => servers.push((name, server)),
+            Err(why) => skipped.push((name, why)),
+        }
     }
-    add_servers(&servers, path, environment)
+    let mut import = add_servers(&servers, path, environment)?;
+    import.skipped.extend(skipped);
+    import.warnings.extend(warnings);
+    Ok(import)
 }
 
 /// Adds servers in the format of clients to the configuration file at `path`, except servers that
@@ -94,18 +102,24 @@ pub fn add_servers(
     };
     let check = |text: &str| checked(path, text, environment);
     let mut there = understood(path, check(&text))?;
-    for (name, server) in servers.iter().filter(|(name, _)| name != ENTRY) {
-        match table_of(name, server, &there, &mut import.warnings) {
-            Err(why) => import.skipped.push((name.clone(), why)),
+    for (original, server) in servers.iter().filter(|(name, _)| name != ENTRY) {
+        let mut warnings = Vec::new();
+        match table_of(original, server, &there, &mut warnings) {
+            Err(why) => import.skipped.push((original.clone(), why)),
             Ok((name, table)) => {
                 let more = appended(&text, &table);
                 match check(&more) {
                     Ok(names) => {
                         (text, there) = (more, names);
                         import.tables = appended(&import.tables, &table);
+                        import.warnings.extend(warnings);
+                        match unready(&there, &name) {
+                            Some(why) => import.warnings.push(why),
+                            None => import.originals.push(original.clone()),
+                        }
                         import.added.push(name);
                     }
-                    Err(why) => import.skipped.push((name, why)),
+                    Err(why) => import.skipped.push((original.clone(), why)),
                 }
             }
         }
@@ -118,13 +132,13 @@ pub fn add_servers(
 fn table_of(
     name: &str,
     server: &Value,
-    there: &[ServerName],
+    there: &[(ServerName, Option<String>)],
     warnings: &mut Vec<String>,
 ) -> Result<(String, String), String> {
     let known_name = ServerName::try_new(name).ok();
     let known_name = known_name.or_else(|| ServerName::similar(name));
     let known_name = known_name.ok_or("no server can have this name")?;
-    if there.contains(&known_name) {
+    if there.iter().any(|(known, _)| *known == known_name) {
         return Err("the configuration already has a server with this name".to_owned());
     }
     let table = server_table(name, server, warnings);
@@ -161,20 +175,31 @@ fn shown_in_view(text: &str, view: &str, servers: &[String]) -> Result<String, S
     Ok(document.to_string())
 }
 
-/// The names of a configuration's servers.
+/// Why a server cannot start, as a sentence.
+fn unready(there: &[(ServerName, Option<String>)], name: &str) -> Option<String> {
+    let mut there = there.iter().filter(|(known, _)| known.as_str() == name);
+    let why = there.find_map(|(_, why)| why.as_ref())?;
+    Some(format!("server `{name}` does not start yet: {why}"))
+}
+
+/// The names of a configuration's servers, each with why it is misconfigured.
 fn checked(
     path: &Path,
     text: &str,
     environment: &dyn Environment,
-) -> Result<Vec<ServerName>, String> {
+) -> Result<Vec<(ServerName, Option<String>)>, String> {
     let directory = path.parent().unwrap_or(Path::new("."));
     match Config::parse(text, &path.to_string_lossy(), directory, environment) {
-        Ok(loaded) => Ok(loaded
-            .config
-            .servers
-            .into_iter()
-            .map(|it| it.name)
-            .collect()),
+        Ok(loaded) => {
+            let servers = loaded.config.servers.into_iter().map(|server| {
+                let why = match server.state {
+                    ServerState::Misconfigured(why) => Some(why),
+                    ServerState::Ready(_) | ServerState::Disabled => None,
+                };
+                (server.name, why)
+            });
+            Ok(servers.collect())
+        }
         Err(error) => Err(match error.problems().first() {
             Some(problem) => problem.message.clone(),
             None => error.summary(),

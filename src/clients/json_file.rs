@@ -3,6 +3,7 @@
 use jsonc_parser::cst::{CstObject, CstRootNode};
 use serde_json::Value;
 
+use crate::clients::known::Entries;
 use crate::config::{JSON_OF_EDITORS, cst_input};
 
 /// A parsed file.
@@ -47,6 +48,35 @@ pub(super) fn entries(text: &str, key: &str) -> Result<Vec<(String, Value)>, Str
         Some((server.decoded_name()?, server.value()?.to_serde_value()?))
     };
     Ok(servers.filter_map(entry).collect())
+}
+
+/// The servers of a project: `projects.FOLDER.mcpServers`.
+pub(super) fn entries_of_project(text: &str, folder: &str) -> Result<Vec<(String, Value)>, String> {
+    let projects = projects(text)?;
+    let of_project = projects.into_iter().find(|(name, _)| name == folder);
+    Ok(of_project.map(|(_, servers)| servers).unwrap_or_default())
+}
+
+/// Projects that have servers, and these.
+pub(super) fn projects(text: &str) -> Result<Vec<(String, Entries)>, String> {
+    let projects = entries(text, "projects")?.into_iter();
+    let servers = |(folder, project): (String, Value)| {
+        let servers = project["mcpServers"]
+            .as_object()
+            .filter(|it| !it.is_empty())?;
+        let servers = servers
+            .iter()
+            .map(|(name, entry)| (name.clone(), entry.clone()));
+        Some((folder, servers.collect()))
+    };
+    Ok(projects.filter_map(servers).collect())
+}
+
+/// Tools that OpenCode turns off for all agents, as `SERVER_TOOL` or a glob.
+pub(super) fn tools_off(text: &str) -> Vec<String> {
+    let tools = entries(text, "tools").unwrap_or_default().into_iter();
+    let off = tools.filter(|(_, is_on)| *is_on == false);
+    off.map(|(name, _)| name).collect()
 }
 
 pub(super) fn with(text: &str, key: &str, name: &str, entry: &Value) -> Result<String, String> {

@@ -1,12 +1,18 @@
-//! The known clients: where their files are, and the form of a gateway entry.
+//! A known client: where its files are, and the form of a gateway entry.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use serde_json::{Value, json};
+use secrecy::ExposeSecret as _;
+use serde_json::{Map, Value, json};
 
-use crate::clients::references::{bare_dollars, braces};
-use crate::clients::{ClientError, GatewayAddress};
-use crate::config::Environment;
+use crate::clients::{ClientError, ENTRY, GatewayAddress};
+use crate::config::{Environment, References};
+
+/// Variable in which an entry that starts a program carries its key.
+const KEY_VARIABLE: &str = "MCPVISOR_KEY";
+
+/// The servers in a client's file, by name.
+pub(super) type Entries = Vec<(String, Value)>;
 
 /// A client that keeps its servers in a file.
 #[derive(Debug)]
@@ -15,20 +21,30 @@ pub struct Client {
     pub name: &'static str,
     pub title: &'static str,
     /// Candidate files; the first existing one is used, else the first.
-    files: &'static [ClientFile],
+    pub(super) files: &'static [ClientFile],
     pub(super) servers_at: ServersAt,
-    entry: EntryShape,
+    /// Further files of the user, which only an import reads.
+    pub(super) also: &'static [(ClientFile, ServersAt)],
+    /// Files with the servers of one project, which only an import reads.
+    pub(super) project: &'static [(ClientFile, ServersAt)],
+    pub(super) entry: EntryShape,
     /// Translates the client's variable references into `${…}`.
-    pub(super) references: fn(&str) -> String,
+    pub(super) references: References,
+    /// Unit of `timeout`.
+    pub(super) timeout: TimeoutUnit,
+    /// Link that adds a server to the client.
+    pub(super) link: Option<Link>,
 }
 
-/// A file below one of the user's directories.
+/// Where a file of a client is.
 #[derive(Debug)]
-enum ClientFile {
+pub(super) enum ClientFile {
     Home(&'static str),
     /// Where programs keep their data: `~/.config` or `XDG_CONFIG_HOME`; `~/Library/Application
     /// Support` on macOS.
     AppData(&'static str),
+    /// Below the folder of a project.
+    Project(&'static str),
 }
 
 /// The table of servers in a client's file.
@@ -36,203 +52,142 @@ enum ClientFile {
 pub(super) enum ServersAt {
     /// A member of a JSON object; comments are allowed.
     Json(&'static str),
+    /// `projects.FOLDER.mcpServers` of a JSON object.
+    JsonOfProject,
     /// A table of a TOML file.
     Toml(&'static str),
+    /// A member of a YAML mapping.
+    Yaml(&'static str),
 }
 
 /// How a client represents a server over Streamable HTTP.
 #[derive(Debug)]
-enum EntryShape {
-    Url(&'static str),
-    TypeAndUrl(&'static str),
+pub(super) enum EntryShape {
+    Remote {
+        kind: Option<&'static str>,
+        url: &'static str,
+        headers: &'static str,
+    },
+    /// With the list of tools that the client requires.
+    RemoteWithTools,
+    /// An extension of Goose.
+    Extension,
     /// It supports only programs: uses one that relays to the gateway.
     Program,
 }
 
-use ClientFile::{AppData, Home};
-use EntryShape::{Program, TypeAndUrl, Url};
-use ServersAt::{Json, Toml};
-
-static CLIENTS: [Client; 12] = [
-    Client {
-        name: "claude-code",
-        title: "Claude Code",
-        files: &[Home(".claude.json")],
-        servers_at: Json("mcpServers"),
-        entry: TypeAndUrl("http"),
-        references: str::to_owned,
-    },
-    Client {
-        name: "claude-desktop",
-        title: "Claude Desktop",
-        files: &[AppData("Claude/claude_desktop_config.json")],
-        servers_at: Json("mcpServers"),
-        entry: Program,
-        references: str::to_owned,
-    },
-    Client {
-        name: "cline",
-        title: "Cline",
-        files: &[
-            AppData(
-                "Code/User/globalStorage/saoudrizwan.claude-dev/settings/cline_mcp_settings.json",
-            ),
-            AppData(
-                "Cursor/User/globalStorage/saoudrizwan.claude-dev/settings/cline_mcp_settings.json",
-            ),
-        ],
-        servers_at: Json("mcpServers"),
-        entry: TypeAndUrl("streamableHttp"),
-        references: str::to_owned,
-    },
-    Client {
-        name: "codex",
-        title: "Codex",
-        files: &[Home(".codex/config.toml")],
-        servers_at: Toml("mcp_servers"),
-        entry: Url("url"),
-        references: str::to_owned,
-    },
-    Client {
-        name: "cursor",
-        title: "Cursor",
-        files: &[Home(".cursor/mcp.json")],
-        servers_at: Json("mcpServers"),
-        entry: Url("url"),
-        references: str::to_owned,
-    },
-    Client {
-        name: "gemini",
-        title: "Gemini CLI",
-        files: &[Home(".gemini/settings.json")],
-        servers_at: Json("mcpServers"),
-        entry: Url("httpUrl"),
-        references: bare_dollars,
-    },
-    Client {
-        name: "kiro",
-        title: "Kiro",
-        files: &[Home(".kiro/settings/mcp.json")],
-        servers_at: Json("mcpServers"),
-        entry: Program,
-        references: str::to_owned,
-    },
-    Client {
-        name: "lm-studio",
-        title: "LM Studio",
-        files: &[
-            Home(".lmstudio/mcp.json"),
-            Home(".cache/lm-studio/mcp.json"),
-        ],
-        servers_at: Json("mcpServers"),
-        entry: Url("url"),
-        references: str::to_owned,
-    },
-    Client {
-        name: "opencode",
-        title: "OpenCode",
-        files: &[Home(".config/opencode/opencode.json")],
-        servers_at: Json("mcp"),
-        entry: TypeAndUrl("remote"),
-        references: braces,
-    },
-    Client {
-        name: "vscode",
-        title: "VS Code",
-        files: &[AppData("Code/User/mcp.json")],
-        servers_at: Json("servers"),
-        entry: TypeAndUrl("http"),
-        references: str::to_owned,
-    },
-    Client {
-        name: "windsurf",
-        title: "Windsurf",
-        files: &[Home(".codeium/windsurf/mcp_config.json")],
-        servers_at: Json("mcpServers"),
-        entry: Url("serverUrl"),
-        references: str::to_owned,
-    },
-    Client {
-        name: "zed",
-        title: "Zed",
-        files: &[Home(".config/zed/settings.json")],
-        servers_at: Json("context_servers"),
-        entry: Url("url"),
-        references: str::to_owned,
-    },
-];
-
-pub(super) fn all() -> impl Iterator<Item = &'static Client> {
-    CLIENTS.iter()
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum TimeoutUnit {
+    Seconds,
+    Milliseconds,
 }
 
-/// The client with this name.
-///
-/// # Errors
-///
-/// Names the known ones.
-pub fn find(name: &str) -> Result<&'static Client, ClientError> {
-    all().find(|client| client.name == name).ok_or_else(|| {
-        let known: Vec<_> = all().map(|client| client.name).collect();
-        ClientError::Unknown {
-            name: name.to_owned(),
-            known: known.join(", "),
-        }
-    })
+/// Links by which a browser adds a server to a client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Link {
+    Cursor,
+    LmStudio,
+    VsCode,
 }
 
 impl Client {
     /// The file in which it keeps its servers, whether it exists or not.
     pub(super) fn file(&self, environment: &dyn Environment) -> Result<PathBuf, ClientError> {
-        let home = absolute(environment, "HOME").ok_or(ClientError::NoHome)?;
-        let app_data = if cfg!(target_os = "macos") {
-            home.join("Library/Application Support")
-        } else {
-            absolute(environment, "XDG_CONFIG_HOME").unwrap_or_else(|| home.join(".config"))
-        };
-        let path = |place: &ClientFile| match place {
-            Home(below) => home.join(below),
-            AppData(below) => app_data.join(below),
-        };
-        let mut files = self.files.iter().map(path);
-        let first = files.next().unwrap_or_default();
-        if first.exists() {
-            return Ok(first);
-        }
-        Ok(files.find(|file| file.exists()).unwrap_or(first))
+        let paths = self.files.iter().map(|file| file.path(environment, None));
+        let paths = paths.collect::<Result<Vec<_>, _>>()?;
+        let there = paths.iter().find(|path| path.exists());
+        Ok(there.or(paths.first()).cloned().unwrap_or_default())
     }
 
     /// An entry for the gateway.
     pub(super) fn entry(&self, gateway: &GatewayAddress) -> Value {
-        let url = &gateway.url;
+        let GatewayAddress { url, program, key } = gateway;
+        let key = key.as_ref().map(|key| key.expose_secret());
+        let headers = key.map(|key| json!({ "Authorization": format!("Bearer {key}") }));
+        let with = |mut entry: Value, member: &str, value: Option<Value>| {
+            if let Some(value) = value {
+                entry[member] = value;
+            }
+            entry
+        };
         match self.entry {
-            Url(key) => json!({ key: url }),
-            TypeAndUrl(kind) => json!({"type": kind, "url": url}),
-            Program => json!({"command": gateway.program, "args": ["stdio", "--connect", url]}),
+            EntryShape::Remote {
+                kind,
+                url: key,
+                headers: member,
+            } => {
+                let kind = kind.map(|kind| ("type".to_owned(), Value::from(kind)));
+                let members = kind
+                    .into_iter()
+                    .chain([(key.to_owned(), url.as_str().into())]);
+                with(members.collect::<Map<_, _>>().into(), member, headers)
+            }
+            EntryShape::RemoteWithTools => {
+                let entry = json!({ "type": "http", "url": url, "tools": ["*"] });
+                with(entry, "headers", headers)
+            }
+            EntryShape::Extension => {
+                let entry = json!({
+                    "enabled": true, "type": "streamable_http", "name": ENTRY, "description": "",
+                    "uri": url, "timeout": 300
+                });
+                with(entry, "headers", headers)
+            }
+            EntryShape::Program => {
+                let mut args = vec!["stdio", "--connect", url];
+                let header = format!("Authorization: Bearer ${{{KEY_VARIABLE}}}");
+                args.extend(key.iter().flat_map(|_| ["--header", &header]));
+                let entry = json!({ "command": program, "args": args });
+                with(entry, "env", key.map(|key| json!({ KEY_VARIABLE: key })))
+            }
         }
     }
+}
+
+impl ClientFile {
+    /// The path of the file; `project` is the folder of a project.
+    pub(super) fn path(
+        &self,
+        environment: &dyn Environment,
+        project: Option<&Path>,
+    ) -> Result<PathBuf, ClientError> {
+        let home = absolute(environment, "HOME").ok_or(ClientError::NoHome)?;
+        Ok(match self {
+            Self::Home(below) => home.join(below),
+            Self::AppData(below) if cfg!(target_os = "macos") => {
+                home.join("Library/Application Support").join(below)
+            }
+            Self::AppData(below) => {
+                let config = absolute(environment, "XDG_CONFIG_HOME");
+                config.unwrap_or_else(|| home.join(".config")).join(below)
+            }
+            Self::Project(below) => project.unwrap_or(Path::new("")).join(below),
+        })
+    }
+}
+
+/// The URL in an entry for a gateway.
+pub(super) fn url_of(entry: &Value) -> Option<&str> {
+    let members = ["url", "httpUrl", "serverUrl", "uri"];
+    let url = members.iter().find_map(|member| entry[*member].as_str());
+    url.or_else(|| {
+        let mut args = entry["args"].as_array()?.iter();
+        args.find(|arg| *arg == "--connect")?;
+        args.next()?.as_str()
+    })
+}
+
+/// The key in an entry for a gateway.
+pub(super) fn key_of(entry: &Value) -> Option<&str> {
+    let members = ["headers", "http_headers"];
+    let header = members
+        .iter()
+        .find_map(|it| entry[*it]["Authorization"].as_str());
+    let of_header = header.and_then(|header| header.strip_prefix("Bearer "));
+    of_header.or_else(|| entry["env"][KEY_VARIABLE].as_str())
 }
 
 fn absolute(environment: &dyn Environment, name: &str) -> Option<PathBuf> {
     let path = environment.var(name).map(PathBuf::from);
     path.filter(|path| path.is_absolute())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn clients_are_known_by_name_in_order() {
-        let names: Vec<_> = all().map(|client| client.name).collect();
-        assert!(names.is_sorted());
-        for name in names {
-            assert_eq!(find(name).unwrap().name, name);
-        }
-        let unknown = find("emacs").unwrap_err().to_string();
-        assert!(
-            unknown.contains("`emacs`") && unknown.contains("zed"),
-            "{unknown}"
-        );
-    }
 }

@@ -11,10 +11,16 @@ pub fn client_table(clients: &[ClientStatus]) -> String {
     let mut text = String::new();
     // Writing to a `String` cannot fail.
     for client in there {
-        let state = match (&client.problem, client.connected) {
-            (Some(problem), _) => format!("cannot be read: {problem}"),
-            (None, true) => "connected".to_owned(),
-            (None, false) => "not connected".to_owned(),
+        let state = match (&client.problem, &client.fault, client.connected) {
+            (Some(problem), ..) => format!("cannot be read: {problem}"),
+            (None, Some(fault), _) => {
+                format!(
+                    "does not work: {fault}; `mcpvisor clients connect {}`",
+                    client.client
+                )
+            }
+            (None, None, true) => "connected".to_owned(),
+            (None, None, false) => "not connected".to_owned(),
         };
         let others = match client.servers.len() {
             0 => String::new(),
@@ -55,7 +61,12 @@ pub fn change_report(client: &Client, change: Option<&Change>, dry_run: bool) ->
     let Some(change) = change else {
         return format!("nothing to do for {}\n", client.title);
     };
-    let verb = if dry_run { "would write" } else { "wrote" };
+    let verb = match (dry_run, change.is_removal()) {
+        (true, false) => "would write",
+        (false, false) => "wrote",
+        (true, true) => "would remove",
+        (false, true) => "removed",
+    };
     let mut text = format!("{verb} {}", change.path.display());
     if let Some(backup) = change.backup() {
         let _ = write!(text, " (backup: {})", backup.display());

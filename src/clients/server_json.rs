@@ -5,7 +5,6 @@
 use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
-use url::Url;
 
 /// Values for the inputs of a `server.json`, by the name of the variable, header or argument.
 pub type Given = BTreeMap<String, String>;
@@ -38,8 +37,7 @@ pub fn entry_of(
     given: &Given,
 ) -> Result<(String, Value), NoEntry> {
     // The registry's API wraps it.
-    let status = &file["_meta"]["io.modelcontextprotocol.registry/official"]["status"];
-    if status == "deleted" {
+    if is_removed(file) {
         return Err(unusable("it was removed from the registry"));
     }
     let file = file.get("server").unwrap_or(file);
@@ -76,36 +74,9 @@ pub fn entry_of(
     }
 }
 
-/// The URL of a server's `server.json` in a registry (API v0.1); `None` for a text that cannot be a
-/// server's name. `NAME@VERSION` requests a version.
-///
-/// # Errors
-///
-/// Fails if the registry's URL is unusable.
-pub fn registry_url(registry: &Url, text: &str) -> Result<Option<Url>, String> {
-    let (name, version) = text.split_once('@').unwrap_or((text, "latest"));
-    let is_part = |part: &str| {
-        let is_legal = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
-        !part.is_empty() && part.chars().all(is_legal)
-    };
-    let parts = name.split_once('/');
-    // Names start with a reversed domain.
-    let is_name = parts.is_some_and(|(owner, server)| {
-        is_part(owner) && owner.contains('.') && !owner.starts_with('.') && is_part(server)
-    });
-    if !is_name || version.is_empty() {
-        return Ok(None);
-    }
-    let unusable = || format!("the registry {registry} must be a URL with http:// or https://");
-    let mut url = registry.clone();
-    if !matches!(url.scheme(), "http" | "https") {
-        return Err(unusable());
-    }
-    let mut path = url.path_segments_mut().map_err(|()| unusable())?;
-    path.pop_if_empty();
-    path.extend(["v0.1", "servers", name, "versions", version]);
-    drop(path);
-    Ok(Some(url))
+/// Whether a registry removed what it lists.
+pub(super) fn is_removed(listed: &Value) -> bool {
+    listed["_meta"]["io.modelcontextprotocol.registry/official"]["status"] == "deleted"
 }
 
 fn unusable(why: &str) -> NoEntry {
@@ -285,7 +256,7 @@ fn shown(value: &Value) -> Option<String> {
     }
 }
 
-fn text<'v>(of: &'v Value, name: &str) -> Option<&'v str> {
+pub(super) fn text<'v>(of: &'v Value, name: &str) -> Option<&'v str> {
     member(of, name).as_str()
 }
 
@@ -316,35 +287,6 @@ mod tests {
 
     fn of_package(package: Value) -> Value {
         json!({ "name": "io.example/x", "packages": [package] })
-    }
-
-    #[test]
-    fn registry_urls_are_built_only_for_possible_names() {
-        let registry = Url::parse("https://registry.example/mcp/").unwrap();
-        let found = |text| registry_url(&registry, text).unwrap().map(String::from);
-        let at = |rest: &str| Some(format!("https://registry.example/mcp/v0.1/servers/{rest}"));
-        assert_eq!(
-            found("io.github.a/far_1"),
-            at("io.github.a%2Ffar_1/versions/latest")
-        );
-        assert_eq!(found("com.a/b@1.0.0+x"), at("com.a%2Fb/versions/1.0.0+x"));
-        assert_eq!(found("com.a/b@../.."), at("com.a%2Fb/versions/..%2F.."));
-        for text in [
-            "server.json",
-            "./a.b/c",
-            "a/b",
-            "../a",
-            "com.a/b/c",
-            "com.a/",
-            "/x",
-            "com.a/b@",
-            "com.a/b c",
-            "com.ä/b",
-        ] {
-            assert_eq!(found(text), None, "{text}");
-        }
-        let file = Url::parse("file:///x").unwrap();
-        assert!(registry_url(&file, "com.a/b").is_err());
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Edits the servers in a client's TOML file.
 
 use serde_json::Value;
-use toml_edit::{DocumentMut, Item, Table, TableLike, value};
+use toml_edit::{DocumentMut, InlineTable, Item, Table, TableLike, Value as Toml};
 
 use crate::config::json_of_toml;
 
@@ -23,12 +23,32 @@ pub(super) fn entries(text: &str, key: &str) -> Result<Vec<(String, Value)>, Str
         .collect())
 }
 
-/// Adds an entry, whose members are strings.
+/// A value without the members that TOML cannot represent.
+fn toml_of(json: &Value) -> Option<Toml> {
+    Some(match json {
+        Value::Null => return None,
+        Value::Bool(flag) => (*flag).into(),
+        Value::Number(number) => match number.as_i64() {
+            Some(number) => number.into(),
+            None => number.as_f64()?.into(),
+        },
+        Value::String(text) => text.as_str().into(),
+        Value::Array(values) => values.iter().filter_map(toml_of).collect(),
+        Value::Object(members) => {
+            let members = members.iter();
+            let members = members.filter_map(|(name, value)| Some((name, toml_of(value)?)));
+            Toml::InlineTable(members.collect::<InlineTable>())
+        }
+    })
+}
+
 pub(super) fn with(text: &str, key: &str, name: &str, entry: &Value) -> Result<String, String> {
     let mut document = parse(text, key)?;
     let mut server = Table::new();
-    for (member, text) in entry.as_object().into_iter().flatten() {
-        server.insert(member, value(text.as_str().unwrap_or_default()));
+    for (member, value) in entry.as_object().into_iter().flatten() {
+        if let Some(value) = toml_of(value) {
+            server.insert(member, Item::Value(value));
+        }
     }
     let servers = document.entry(key).or_insert_with(|| {
         let mut servers = Table::new();

@@ -7,7 +7,9 @@ use std::time::Duration;
 use mcpvisor::admin::{OperatorClient, Screen, ServerStatus, server_details};
 use mcpvisor::cli::{AddArguments, Header, Setting};
 use mcpvisor::clients::{self, Given, MissingValue, NoEntry};
-use mcpvisor::config::{ProcessEnvironment, client_entries, is_json, read_file, shown_config};
+use mcpvisor::config::{
+    ProcessEnvironment, client_entries, find_program, is_json, read_file, shown_config,
+};
 use mcpvisor::credentials::{Web as _, WebRequest};
 use mcpvisor::telemetry::{one_line, printable};
 use mcpvisor::transport::{self, Tls, WebClient};
@@ -21,6 +23,9 @@ use super::wait::{is_ready, wait};
 
 /// Maximum length of a description on stdin, in bytes.
 const STDIN_MAX: u64 = 1 << 20;
+
+/// Maximum size of a document at a URL, in bytes.
+const DOCUMENT_MAX: usize = 4 << 20;
 
 /// How long the command waits for a new server, to report how its start went.
 const START_WAIT: Duration = Duration::from_secs(15);
@@ -91,7 +96,7 @@ fn servers(arguments: &AddArguments) -> Result<Vec<(String, Value)>, CliError> {
             return Err("a server has a URL or a program, not both".into());
         }
         (name, None) if !arguments.command.is_empty() => {
-            let entry = clients::command_entry(&arguments.command);
+            let entry = clients::command_entry(&words(&arguments.command)?);
             (name, vec![entry.ok_or("there is no program after `--`")?])
         }
         (None, _) => return Err("name a server, or see `mcpvisor servers add --help`".into()),
@@ -118,6 +123,28 @@ fn servers(arguments: &AddArguments) -> Result<Vec<(String, Value)>, CliError> {
         _ => {}
     }
     Ok(servers)
+}
+
+/// The words of a command. A single one that is no file but a command line is split, if its program
+/// is in `PATH`.
+fn words(command: &[String]) -> Result<Vec<String>, CliError> {
+    let [whole] = command else {
+        return Ok(command.to_vec());
+    };
+    let words = clients::split_command(whole).filter(|_| !Path::new(whole).exists());
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let is_program = |name: &String| find_program(name, &path).is_some();
+    match words.filter(|words| words.first().is_some_and(is_program)) {
+        Some(words) => {
+            let program = words.first().map_or("", String::as_str);
+            print(&format!(
+                "note     the text is split into `{}` and its arguments\n",
+                one_line(program)
+            ))?;
+            Ok(words)
+        }
+        None => Ok(command.to_vec()),
+    }
 }
 
 /// Adds what the options say to a server's entry.
@@ -167,7 +194,7 @@ fn described(text: &str, arguments: &AddArguments) -> Result<Vec<(String, Value)
         Some(url) => Ok(vec![of_url(&url, given)]),
         None if is_json(text) => of_document(text.as_bytes(), "the text", arguments),
         None if Path::new(text).is_file() => of_file(text, arguments),
-        None => match clients::registry_url(&arguments.registry, text)? {
+        None => match clients::registry_url(&arguments.registry.url, text)? {
             Some(url) => of_document(&fetch(url)?, text, arguments),
             None => {
                 let words = clients::split_command(text);
@@ -197,9 +224,14 @@ fn of_file(name: &str, arguments: &AddArguments) -> Result<Vec<(String, Value)>,
     of_document(text.as_bytes(), name, arguments)
 }
 
-fn fetch(url: Url) -> Result<Vec<u8>, CliError> {
+/// The document at a URL.
+///
+/// # Errors
+///
+/// Fails if the answer is not complete within the limits of the web client.
+pub(super) fn fetch(url: Url) -> Result<Vec<u8>, CliError> {
     transport::install_crypto_provider();
-    let web = WebClient::new(Tls::system(), vec![url.clone()]);
+    let web = WebClient::new(Tls::system(), vec![url.clone()]).with_answer_max(DOCUMENT_MAX);
     let request = WebRequest::get(url.clone());
     let answer = actix_rt::System::new().block_on(async { web.send(request).await });
     let answer = answer.map_err(|why| format!("{url}: {why}"))?;

@@ -18,6 +18,7 @@ use super::add::run_add_command;
 use super::config_target::ConfigTarget;
 use super::output::{CliError, FOLLOW_EVERY, current_thread_runtime, pretty, print};
 use super::running_gateway::{ask_here, gateway_data_dir};
+use super::search::run_search_command;
 use super::wait::{ask_to_wait, server_of};
 
 pub(crate) fn run_servers_command(
@@ -55,6 +56,7 @@ pub(crate) fn run_servers_command(
             });
         }
         Some(ServersVerb::Add(add)) => return run_add_command(path, &add),
+        Some(ServersVerb::Search(search)) => return run_search_command(&search),
         Some(ServersVerb::Headers { name }) => {
             let environment = ProcessEnvironment::new();
             let loaded = Config::load(path, Lookup::WorkingDirectory, &environment)?;
@@ -89,7 +91,7 @@ fn set_enabled(path: Option<&Path>, name: String, is_enabled: bool) -> Result<()
 }
 
 /// Changes the configuration file, and makes a running gateway read it.
-fn change_file(path: Option<&Path>, order: EntryOrder) -> Result<(), CliError> {
+pub(super) fn change_file(path: Option<&Path>, order: EntryOrder) -> Result<(), CliError> {
     let (target, environment) = (ConfigTarget::find(path)?, ProcessEnvironment::new());
     let file = ServerFile::new(Some(&target.file), &environment, Uuid::new_v4);
     let changed = file.and_then(|file| file.carry_out(ConfigOrder::Servers(order), None));

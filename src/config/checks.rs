@@ -264,12 +264,8 @@ pub(crate) fn glob(text: &str) -> Result<String, ValueError> {
     checked(text, is_right)
 }
 
-pub(crate) const PREFIX: &str = "at most 32 characters of A-Z, a-z, 0-9 and `-`";
+pub(crate) const PREFIX: &str = "at most 32 characters of A-Z, a-z, 0-9, `-` and single `_` inside";
 
 pub(crate) fn prefix(text: &str) -> Result<String, ValueError> {
-    let legal = |b: u8| b.is_ascii_alphanumeric() || b == b'-';
-    checked(
-        text,
-        text.len() <= ServerName::LENGTH_MAX && text.bytes().all(legal),
-    )
+    checked(text, text.is_empty() || ServerName::try_new(text).is_ok())
 }

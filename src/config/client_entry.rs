@@ -6,6 +6,9 @@
 use serde_json::{Map, Value as Json};
 use toml::{Table, Value as Toml};
 
+use super::references::{is_unread_reference, with_toml_dollars};
+use super::tool_filter;
+
 /// Server keys with the same meaning here.
 pub(super) const KEYS: [&str; 7] = ["id", "command", "args", "env", "cwd", "url", "headers"];
 
@@ -13,7 +16,7 @@ pub(super) const KEYS: [&str; 7] = ["id", "command", "args", "env", "cwd", "url"
 pub(super) const OWN_KEYS: &str = "x-mcpvisor";
 
 /// Client keys and the names that mcpvisor uses for them.
-pub(super) const RENAMED: [(&str, &str); 10] = [
+pub(super) const RENAMED: [(&str, &str); 15] = [
     ("type", "transport"),
     ("transport", "transport"),
     ("transportType", "transport"),
@@ -24,41 +27,51 @@ pub(super) const RENAMED: [(&str, &str); 10] = [
     ("serverUrl", "url"),
     ("httpUrl", "url"),
     ("connectionMode", "connection_mode"),
+    ("workingDirectory", "cwd"),
+    // Goose.
+    ("cmd", "command"),
+    ("envs", "env"),
+    ("env_keys", "inherit_env"),
+    ("uri", "url"),
 ];
 
 /// Members that configure the client itself and have no meaning for a gateway.
-const CLIENT_ONLY: [&str; 12] = [
+const CLIENT_ONLY: [&str; 20] = [
     "name",
+    "display_name",
     "createdAt",
     "updatedAt",
     "description",
     "gallery",
     "icon",
+    "iconUrl",
+    "faviconUrl",
+    "version",
     "trust",
+    "bundled",
     "dev",
     "settings",
     "source",
+    "watchPaths",
     "alwaysAllow",
     "autoApprove",
+    "default_tools_approval_mode",
+    "supports_parallel_tool_calls",
 ];
 
 /// Values of `type` that repeat what `command` or `url` states already (OpenCode).
 const IMPLIED: [&str; 2] = ["local", "remote"];
 
-/// Names that clients use for a tool filter, and the key of `tools` that each maps to.
-const TOOL_FILTERS: [(&str, &str); 7] = [
-    ("tools", "allow"),
-    ("includeTools", "allow"),
-    ("enabled_tools", "allow"),
-    ("enabledTools", "allow"),
-    ("excludeTools", "deny"),
-    ("disabled_tools", "deny"),
-    ("disabledTools", "deny"),
-];
-
 /// `timeout` has no common unit: Cline and Roo write seconds, Gemini CLI and OpenCode milliseconds.
-/// A value below this limit is read as seconds, because timeouts below a second are not in use.
+/// Where the client is unknown, a value below this limit is read as seconds, because timeouts below
+/// a second are not in use.
 const SECONDS_MAX: f64 = 1000.0;
+
+/// The default of `request_timeout_max`, in milliseconds.
+const TIMEOUT_MAX: f64 = 600_000.0;
+
+/// The range of timeouts, in milliseconds.
+const TIMEOUTS: (f64, f64) = (100.0, 86_400_000.0);
 
 /// Translates a client's server entry into the table `[servers.NAME]`. Each key without a
 /// counterpart adds a warning.
@@ -73,13 +86,34 @@ pub fn server_table(name: &str, server: &Json, warnings: &mut Vec<String>) -> To
                 "`{key}` of server `{name}` has no counterpart here and is ignored"
             ));
         }
+        for member in unread_references(key, value) {
+            warnings.push(format!(
+                "`{member}` of server `{name}` is passed on as written: only `${{VAR}}` is a \
+                 variable here"
+            ));
+        }
     }
+    let warned = entry.warnings.into_iter();
+    warnings.extend(warned.map(|what| format!("{what} of server `{name}` is ignored")));
     Toml::Table(entry.table)
+}
+
+/// Variables and headers whose text looks like a variable in the syntax of another program.
+fn unread_references(key: &str, value: &Json) -> Vec<String> {
+    let known = RENAMED.iter().find(|(other, _)| *other == key);
+    let is_of_texts = ["env", "headers"].contains(&known.map_or(key, |(_, known)| known));
+    let values = value.as_object().filter(|_| is_of_texts).into_iter();
+    let found = values
+        .flatten()
+        .filter(|(_, text)| text.as_str().is_some_and(is_unread_reference));
+    found.map(|(member, _)| format!("{key}.{member}")).collect()
 }
 
 #[derive(Default)]
 struct ClientEntry {
     table: Table,
+    /// Parts of members that are ignored.
+    warnings: Vec<String>,
 }
 
 impl ClientEntry {
@@ -107,13 +141,20 @@ impl ClientEntry {
             (Some("headers"), _, Json::Object(headers)) => self.add_headers(headers),
             (Some("inherit_env"), _, Json::Array(names)) => {
                 let names = names.iter().map(|name| name.get("name").unwrap_or(name));
-                self.put("inherit_env", &names.cloned().collect());
+                let names: Json = names.cloned().collect();
+                if names != Json::Array(Vec::new()) {
+                    self.put("inherit_env", &names);
+                }
             }
             (Some(key @ ("args" | "env" | "headers")), _, value) => self.put(key, &texts(value)),
             (Some(key), _, value) => self.put(key, value),
             (None, "disabled", Json::Bool(disabled)) => self.put("enabled", &(!disabled).into()),
-            (None, "enabled", Json::Bool(_)) => self.put("enabled", value),
-            (None, "oauth", Json::Object(oauth)) => self.put("oauth", &oauth_members(oauth)),
+            (None, "enabled" | "isActive", Json::Bool(_)) => self.put("enabled", value),
+            (None, "oauth" | "auth", Json::Object(oauth)) => self.oauth(oauth),
+            (None, "oauth", Json::Bool(false)) => {}
+            (None, "oauthScopes", Json::Array(_)) => {
+                self.oauth(&Map::from_iter([("scopes".to_owned(), value.clone())]));
+            }
             (None, OWN_KEYS, Json::Object(own)) => {
                 own.iter().for_each(|(key, value)| self.put(key, value));
             }
@@ -128,7 +169,9 @@ impl ClientEntry {
     }
 
     fn put(&mut self, key: &str, value: &Json) {
-        if let Some(value) = to_value(value) {
+        let value = to_value(value);
+        let is_empty = |value: &Toml| value.as_table().is_some_and(Table::is_empty);
+        if let Some(value) = value.filter(|value| !is_empty(value)) {
             self.table.insert(key.to_owned(), value);
         }
     }
@@ -175,29 +218,61 @@ impl ClientEntry {
                 };
                 self.add_headers(&variables.iter().filter_map(header).collect());
             }
-            ("requestInit", Json::Object(request)) => match request.get("headers") {
-                Some(Json::Object(headers)) => self.add_headers(headers),
-                _ => return request.is_empty(),
-            },
+            ("apiKey", Json::String(key)) => {
+                let header = Json::from(format!("Bearer {key}"));
+                self.add_headers(&Map::from_iter([("Authorization".to_owned(), header)]));
+            }
+            ("requestInit" | "requestOptions", Json::Object(request)) => {
+                match request.get("headers") {
+                    Some(Json::Object(headers)) => self.add_headers(headers),
+                    _ => return request.is_empty(),
+                }
+            }
             _ => return false,
         }
         true
     }
 
     fn read_tools(&mut self, key: &str, value: &Json) -> bool {
-        let filter = TOOL_FILTERS.iter().find(|(other, _)| *other == key);
-        let Some(((_, filter), Json::Array(names))) = filter.map(|filter| (filter, value)) else {
-            return false;
-        };
-        let names = Json::Array(names.clone());
-        if let (Some(tools), Some(names)) = (self.table("tools"), to_value(&names)) {
-            tools.insert((*filter).to_owned(), names);
+        let is_known = tool_filter::is_filter(key, value);
+        if is_known && let Some(tools) = self.table("tools") {
+            tool_filter::read(tools, key, value);
+            if tools.is_empty() {
+                self.table.remove("tools");
+            }
         }
-        true
+        is_known
+    }
+
+    /// Reads the members of a client's `oauth` under the names of `[servers.NAME.oauth]`. Unknown
+    /// ones are refused when the table is read.
+    fn oauth(&mut self, oauth: &Map<String, Json>) {
+        let mut read = Map::new();
+        for (member, value) in oauth {
+            let renamed = OAUTH_RENAMED.iter().find(|(other, _)| other == member);
+            // Cursor writes `CLIENT_ID`.
+            let key = renamed.map_or(member.to_ascii_lowercase(), |(_, key)| (*key).to_owned());
+            match (key.as_str(), value) {
+                ("scope", Json::String(scopes)) => {
+                    let scopes = scopes.split_whitespace().collect();
+                    read.insert("scopes".to_owned(), scopes);
+                }
+                _ if OAUTH_CLIENT_ONLY.contains(&member.as_str()) => {
+                    self.warnings.push(format!("`{member}` in `oauth`"));
+                }
+                (key, value) => drop(read.insert(key.to_owned(), value.clone())),
+            }
+        }
+        if !read.is_empty()
+            && let (Some(table), Some(Toml::Table(read))) =
+                (self.table("oauth"), to_value(&read.into()))
+        {
+            table.extend(read);
+        }
     }
 
     fn read_timeout(&mut self, key: &str, value: &Json) -> bool {
-        let (request, connection) = match (key, value) {
+        let (request, connection): (Option<f64>, Option<f64>) = match (key, value) {
             ("timeouts", Json::Object(times)) => {
                 let time = |member: &str| times.get(member).and_then(Json::as_f64);
                 (time("request"), time("connection"))
@@ -212,13 +287,22 @@ impl ClientEntry {
             }
             ("tool_timeout_sec", value) => (value.as_f64().map(|it| it * 1e3), None),
             ("startup_timeout_sec", value) => (None, value.as_f64().map(|it| it * 1e3)),
-            ("startup_timeout_ms", value) => (None, value.as_f64()),
+            ("startup_timeout_ms" | "connectionTimeout", value) => (None, value.as_f64()),
             _ => return false,
         };
-        let written = |time: f64| Toml::String(format!("{time:.0}ms"));
+        let is_time = |time: &f64| *time > 0.0;
+        let (request, connection) = (request.filter(is_time), connection.filter(is_time));
+        let written = |time: f64| {
+            let time = time.clamp(TIMEOUTS.0, TIMEOUTS.1);
+            Toml::String(format!("{time:.0}ms"))
+        };
         if let Some(time) = request {
             let entry = self.table.entry("request_timeout");
             entry.or_insert_with(|| written(time));
+            if time > TIMEOUT_MAX {
+                let entry = self.table.entry("request_timeout_max");
+                entry.or_insert_with(|| written(time));
+            }
         }
         if let Some(time) = connection
             && let Some(supervision) = self.table("supervision")
@@ -239,21 +323,20 @@ pub(super) const OAUTH_RENAMED: [(&str, &str); 4] = [
     ("tokenUrl", "token_url"),
 ];
 
+/// Members of `oauth` that concern the sign-in of the client itself.
+const OAUTH_CLIENT_ONLY: [&str; 6] = [
+    "callbackPort",
+    "redirectUri",
+    "redirect_uri",
+    "tokenParamName",
+    "authServerMetadataUrl",
+    "enabled",
+];
+
 /// Client-side name of an `oauth` key.
 pub(super) fn oauth_member(key: &str) -> &str {
     let renamed = OAUTH_RENAMED.iter().find(|(_, known)| *known == key);
     renamed.map_or(key, |(member, _)| member)
-}
-
-/// Renames the members of a client's `oauth` to the keys of `[servers.NAME.oauth]`. Unknown members
-/// are refused when the table is read.
-fn oauth_members(oauth: &Map<String, Json>) -> Json {
-    let key = |member: &str| {
-        let renamed = OAUTH_RENAMED.iter().find(|(other, _)| *other == member);
-        renamed.map_or(member, |(_, key)| key).to_owned()
-    };
-    let members = oauth.iter();
-    Json::Object(members.map(|(k, value)| (key(k), value.clone())).collect())
 }
 
 /// Turns numbers and flags inside a list or table into strings, as a program receives them.
@@ -288,52 +371,6 @@ fn to_value(json: &Json) -> Option<Toml> {
     })
 }
 
-/// In JSON a dollar is literal unless it opens `${…}`, and only `$${` is an escape, because clients
-/// know no escape. In `config.toml`, `$$` is a literal dollar wherever it occurs.
-fn with_toml_dollars(text: &str) -> String {
-    let mut written = String::with_capacity(text.len());
-    let mut rest = text;
-    while let Some((before, after)) = rest.split_once('$') {
-        written.push_str(before);
-        let (token, tail) = match (after.strip_prefix("${"), after.strip_prefix('{')) {
-            (Some(tail), _) => ("$${", tail),
-            (None, Some(tail)) => ("${", tail),
-            (None, None) => ("$$", after),
-        };
-        written.push_str(token);
-        rest = tail;
-    }
-    written + rest
-}
-
-/// The inverse of [`with_toml_dollars`], for text that is written into a client's file.
-pub(super) fn with_json_dollars(text: &str) -> String {
-    let mut written = String::with_capacity(text.len());
-    let mut rest = text;
-    while let Some((before, after)) = rest.split_once('$') {
-        written.push_str(before);
-        written.push('$');
-        rest = match after.strip_prefix('$') {
-            Some(tail) if tail.starts_with('{') => {
-                written.push('$');
-                tail
-            }
-            tail => tail.unwrap_or(after),
-        };
-    }
-    written + rest
-}
-
-/// Applies `change` to every string inside a value; member names stay the same.
-pub fn map_texts(value: &mut Json, change: fn(&str) -> String) {
-    match value {
-        Json::String(text) => *text = change(text),
-        Json::Array(values) => values.iter_mut().for_each(|it| map_texts(it, change)),
-        Json::Object(members) => members.values_mut().for_each(|it| map_texts(it, change)),
-        Json::Null | Json::Bool(_) | Json::Number(_) => {}
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -347,6 +384,35 @@ mod tests {
     }
 
     #[test]
+    fn filters_and_sign_ins_of_every_client_are_translated() {
+        let cases = [
+            (
+                json!({"command": "p", "tools": ["*"], "includeTools": ["a(x)", "b"], "enabledTools": ["b"]}),
+                json!({"command": "p", "tools": {"allow": ["b"]}}),
+            ),
+            (
+                json!({"command": "p", "enabled_tools": [], "available_tools": []}),
+                json!({"command": "p", "tools": {"deny": ["*"]}}),
+            ),
+            (
+                json!({"command": "p", "tools": {"a": {"approval_mode": "x"}, "b": false, "c": {"enabled": false}}}),
+                json!({"command": "p", "tools": {"deny": ["b", "c"]}}),
+            ),
+            (
+                json!({"url": "u", "auth": {"CLIENT_ID": "i"}, "oauth": {"scope": "a b"}}),
+                json!({"url": "u", "oauth": {"client_id": "i", "scopes": ["a", "b"]}}),
+            ),
+            (
+                json!({"cmd": "p", "envs": {"K": "v"}, "env_keys": [], "bundled": null}),
+                json!({"command": "p", "env": {"K": "v"}}),
+            ),
+        ];
+        for (server, expected) in cases {
+            assert_eq!(table(&server), (expected, Vec::new()), "{server}");
+        }
+    }
+
+    #[test]
     fn every_clients_keys_are_translated() {
         let cases = [
             (
@@ -355,7 +421,7 @@ mod tests {
             ),
             (
                 json!({"command": ["p", "a"], "type": "local", "environment": {"K": null}}),
-                json!({"command": "p", "args": ["a"], "env": {}}),
+                json!({"command": "p", "args": ["a"]}),
             ),
             (
                 json!({"url": " http://h/ ", "type": "HTTP"}),
@@ -390,27 +456,17 @@ mod tests {
                 json!({"command": "p", "timeout": 30000}),
                 json!({"command": "p", "request_timeout": "30000ms"}),
             ),
+            (
+                json!({"command": "p", "timeout": 900}),
+                json!({"command": "p", "request_timeout": "900000ms",
+                       "request_timeout_max": "900000ms"}),
+            ),
         ];
         for (server, expected) in cases {
             assert_eq!(table(&server), (expected, Vec::new()), "{server}");
         }
-        let (_, warnings) = table(&json!({"command": "p", "colour": "red", "timeout": "soon"}));
-        assert_eq!(warnings.len(), 2, "{warnings:?}");
-    }
-
-    #[test]
-    fn a_dollar_is_literal_unless_it_opens_a_reference() {
-        let cases = [
-            ("$HOME", "$$HOME"),
-            ("a$$b", "a$$$$b"),
-            ("cost: 5$", "cost: 5$$"),
-            ("${VAR}", "${VAR}"),
-            ("$${VAR}", "$${VAR}"),
-            ("${A:-$B}", "${A:-$$B}"),
-        ];
-        for (json, toml) in cases {
-            assert_eq!(with_toml_dollars(json), toml);
-            assert_eq!(with_json_dollars(toml), json);
-        }
+        let (_, warnings) = table(&json!({"command": "p", "colour": "red", "timeout": "soon",
+            "oauth": {"callbackPort": 1}, "env": {"T": "$T", "U": "${U}"}}));
+        assert_eq!(warnings.len(), 4, "{warnings:?}");
     }
 }

@@ -6,9 +6,9 @@ use std::path::Path;
 
 use serde_json::{Map, Value};
 
-use super::client_entry::map_texts;
 use super::environment::Environment;
 use super::json_file::{JsonFile, Taken};
+use super::references::map_texts;
 use super::{Config, Fingerprint};
 use crate::sources::SourceSettings;
 
@@ -73,7 +73,7 @@ pub(super) fn add(
 pub(super) fn servers(source: &SourceSettings) -> io::Result<Option<Value>> {
     let mut file = source.servers()?;
     // A remote response must not read this environment or local files.
-    let escape = |file| map_texts(file, |text| text.replace("${", "$${"));
+    let escape = |file| map_texts(file, &mut |text| text.replace("${", "$${"));
     file.iter_mut().for_each(escape);
     Ok(file)
 }

@@ -172,13 +172,28 @@ fn editor_value(
     }))
 }
 
-/// The folder that an editor has open: the file's directory, or the parent of `.vscode`.
+/// Directories in which programs keep the file of a folder.
+const FILE_DIRECTORIES: [&str; 10] = [
+    ".vscode",
+    ".cursor",
+    ".roo",
+    ".kilo",
+    ".kilocode",
+    ".amazonq",
+    ".gemini",
+    ".qwen",
+    ".junie/mcp",
+    ".kiro/settings",
+];
+
+/// The folder that a program has open: the parent of its [`FILE_DIRECTORIES`], or the file's own
+/// directory.
 fn workspace_folder(directory: &Path) -> &Path {
-    let is_of_editor = [".vscode", ".cursor"]
+    let of_program = FILE_DIRECTORIES
         .iter()
-        .any(|name| directory.ends_with(name));
-    let folder = directory.parent().filter(|_| is_of_editor);
-    folder.unwrap_or(directory)
+        .find(|name| directory.ends_with(name));
+    let depth = of_program.map_or(0, |name| Path::new(name).iter().count());
+    directory.ancestors().nth(depth).unwrap_or(directory)
 }
 
 fn unknown_form() -> InterpolationError {

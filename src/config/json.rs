@@ -11,6 +11,7 @@ use toml::{Table, Value as Toml};
 
 use super::client_entry::{RENAMED, server_table};
 use super::problem::line_of;
+use super::references::{References, map_texts};
 use crate::id::ServerName;
 
 /// Where clients keep their servers: Claude Desktop, Cursor and others; VS Code and the Inspector;
@@ -55,13 +56,13 @@ pub fn is_json(text: &str) -> bool {
 pub fn client_entries(text: &str) -> Result<Vec<(String, Json)>, String> {
     let parsed = parse_json(text)?;
     let (_, servers) = servers_in(parsed.value.as_ref()).ok_or(NO_SERVERS)?;
-    let servers = named_servers(servers)?.into_iter();
+    let servers = named_servers(servers).into_iter();
     Ok(servers
         .map(|server| (server.name, Json::from(server.value.clone())))
         .collect())
 }
 
-const NO_SERVERS: &str = "the file is JSON without `mcpServers` or `servers`";
+pub(super) const NO_SERVERS: &str = "the file is JSON without `mcpServers` or `servers`";
 
 fn parse_json(text: &str) -> Result<ParseResult<'_>, String> {
     let parsed = parse_to_ast(text, &CollectOptions::default(), &JSON_OF_EDITORS);
@@ -104,10 +105,21 @@ struct ServerPlace {
 }
 
 impl JsonServers {
+    /// Reads a file whose texts refer to variables in the syntax of config.toml.
+    ///
     /// # Errors
     ///
     /// Returns why there is nothing to read, without any value.
     pub(super) fn read(text: &str) -> Result<Self, String> {
+        Self::read_as(text, str::to_owned)
+    }
+
+    /// Reads a file whose texts refer to variables in the syntax of a client.
+    ///
+    /// # Errors
+    ///
+    /// Fails like [`JsonServers::read`].
+    pub(super) fn read_as(text: &str, references: References) -> Result<Self, String> {
         let parsed = parse_json(text)?;
         let (at, servers) = servers_in(parsed.value.as_ref()).ok_or(NO_SERVERS)?;
         let mut read = Self {
@@ -116,26 +128,33 @@ impl JsonServers {
             warnings: Vec::new(),
             places: Vec::new(),
         };
-        read.toml = read.tables(&named_servers(servers)?, text)?;
+        read.toml = read.tables(&named_servers(servers), text, references)?;
         Ok(read)
     }
 
-    fn tables(&mut self, servers: &[NamedServer<'_>], text: &str) -> Result<String, String> {
+    fn tables(
+        &mut self,
+        servers: &[NamedServer<'_>],
+        text: &str,
+        references: References,
+    ) -> Result<String, String> {
         let mut tables = Table::new();
-        for server in servers {
-            let name = free_name(&server.name, servers);
-            if name != server.name {
-                self.warnings.push(format!(
-                    "server `{}` is called `{name}`: names consist of A-Z, a-z, 0-9 and `-`",
+        for (server, name) in servers.iter().zip(names(servers)) {
+            let line = |server: &NamedServer<'_>| line_of(text, server.named_at.start);
+            let first = servers.iter().find(|first| first.name == server.name);
+            match first.filter(|_| name.is_empty()) {
+                Some(first) => self.warnings.push(format!(
+                    "server `{}` is defined twice, on line {} and on line {}: the second one is \
+                     skipped",
+                    server.name,
+                    line(first),
+                    line(server)
+                )),
+                None if name != server.name => self.warnings.push(format!(
+                    "server `{}` is called `{name}`: names consist of A-Z, a-z, 0-9, `-` and `_`",
                     server.name
-                ));
-            }
-            if let Some(other) = self.places.iter().find(|place| place.name == name) {
-                let first = line_of(text, other.named_at.start);
-                let second = line_of(text, server.named_at.start);
-                return Err(format!(
-                    "server `{name}` is defined twice, on line {first} and on line {second}"
-                ));
+                )),
+                None => {}
             }
             let members = server.value.as_object();
             let members = members.into_iter().flat_map(|server| &server.properties);
@@ -152,9 +171,12 @@ impl JsonServers {
                 named_at: server.named_at.clone(),
                 members: members.map(place).collect(),
             });
-            let value = Json::from(server.value.clone());
-            let table = server_table(&server.name, &value, &mut self.warnings);
-            tables.insert(name, table);
+            if !name.is_empty() {
+                let mut value = Json::from(server.value.clone());
+                map_texts(&mut value, &mut |text| references(text));
+                let table = server_table(&server.name, &value, &mut self.warnings);
+                tables.insert(name, table);
+            }
         }
         let file = Table::from_iter([("servers".to_owned(), Toml::Table(tables))]);
         toml::to_string(&file).map_err(|error| error.to_string())
@@ -190,7 +212,7 @@ impl JsonServers {
         String::from_utf8(shown).unwrap_or_default()
     }
 
-    /// The names of the servers, in file order.
+    /// The names of the servers, in file order; empty for a server that is skipped.
     pub(super) fn names(&self) -> Vec<String> {
         self.places.iter().map(|place| place.name.clone()).collect()
     }
@@ -209,15 +231,19 @@ struct NamedServer<'a> {
 }
 
 /// The servers of an object, by name, or of an array, whose entries have a `name`.
-fn named_servers<'a>(servers: &'a Ast<'a>) -> Result<Vec<NamedServer<'a>>, String> {
+fn named_servers<'a>(servers: &'a Ast<'a>) -> Vec<NamedServer<'a>> {
     match servers {
         Ast::Object(servers) => {
-            let named = servers.properties.iter().map(|server| NamedServer {
-                name: server.name.as_str().to_owned(),
+            let named = servers.properties.iter().enumerate();
+            let named = named.map(|(index, server)| NamedServer {
+                name: match server.name.as_str() {
+                    "" => format!("server-{}", index + 1),
+                    name => name.to_owned(),
+                },
                 named_at: span(&server.name),
                 value: &server.value,
             });
-            Ok(named.collect())
+            named.collect()
         }
         Ast::Array(servers) => {
             let named = servers.elements.iter().enumerate().map(|(index, server)| {
@@ -226,16 +252,15 @@ fn named_servers<'a>(servers: &'a Ast<'a>) -> Result<Vec<NamedServer<'a>>, Strin
                         .iter()
                         .find_map(|member| server.get_string(member))
                 });
-                let name = name.ok_or_else(|| format!("`servers[{index}]` has no `name`"))?;
-                Ok(NamedServer {
-                    name: name.value.to_string(),
-                    named_at: span(name),
+                NamedServer {
+                    name: name.map_or(format!("server-{}", index + 1), |it| it.value.to_string()),
+                    named_at: name.map_or_else(|| span(server), span),
                     value: server,
-                })
+                }
             });
             named.collect()
         }
-        _ => Ok(Vec::new()),
+        _ => Vec::new(),
     }
 }
 
@@ -244,15 +269,26 @@ fn span(of: &impl jsonc_parser::common::Ranged) -> Range<usize> {
     range.start..range.end
 }
 
-/// Replaces every character that names cannot have with `-`, unless another server has the
-/// resulting name.
-fn free_name(name: &str, servers: &[NamedServer<'_>]) -> String {
-    match ServerName::similar(name) {
-        Some(similar) if !servers.iter().any(|server| server.name == similar.as_str()) => {
-            similar.to_string()
+/// A valid name for each server: its own, or a similar one that no other server has. Empty for a
+/// server whose own name an earlier one has.
+fn names(servers: &[NamedServer<'_>]) -> Vec<String> {
+    let mut names: Vec<String> = Vec::with_capacity(servers.len());
+    for (index, server) in servers.iter().enumerate() {
+        let own = server.name.as_str();
+        let is_of = |name: &str, servers: &[NamedServer<'_>]| {
+            servers.iter().any(|server| server.name == name)
+        };
+        if is_of(own, servers.get(..index).unwrap_or_default()) {
+            names.push(String::new());
+            continue;
         }
-        _ => name.to_owned(),
+        let is_taken = |name: &str| {
+            names.iter().any(|known| known == name) || (name != own && is_of(name, servers))
+        };
+        let name = ServerName::similar_free(own, is_taken);
+        names.push(name.map_or_else(|| own.to_owned(), |name| name.to_string()));
     }
+    names
 }
 
 /// Converts a value for insertion into an editor's file.

@@ -7,9 +7,10 @@ use toml::de::DeTable;
 
 use super::environment::Environment;
 use super::interpolate::Interpolation;
-use super::json::{JsonServers, is_json};
+use super::json::{JsonServers, NO_SERVERS, is_json};
 use super::problem::{Invalid, Problem};
 use super::reader::Reader;
+use super::references::references_in;
 use super::section::Section;
 use super::server::{self, ServerEntry, ServerState};
 use super::{Config, ConfigError, json_problem, keys};
@@ -64,7 +65,11 @@ impl JsonFile<'_> {
             let problems = vec![problem.help(help.to_owned())];
             return Err(ConfigError::Invalid(Invalid::new(&name, "", problems)));
         }
-        let json = JsonServers::read(self.text).map_err(|why| json_problem(&name, why))?;
+        let json = match JsonServers::read_as(self.text, references_in(self.path)) {
+            // Editors keep other settings in the same file, and servers only if there are any.
+            Err(why) if why == NO_SERVERS => return Ok((Vec::new(), vec![why])),
+            json => json.map_err(|why| json_problem(&name, why))?,
+        };
         let interpolation = Interpolation {
             environment: self.environment,
             directory: self.path.parent().unwrap_or(Path::new("")),

@@ -34,6 +34,7 @@ mod problem;
 mod programs;
 mod reader;
 mod reference;
+mod references;
 mod schema;
 mod section;
 mod sent_headers;
@@ -42,6 +43,7 @@ mod server_file;
 mod source;
 mod streamable;
 mod toml_json;
+mod tool_filter;
 mod traces;
 mod units;
 mod user_credentials;
@@ -59,7 +61,7 @@ use std::time::Duration;
 
 use toml::de::DeTable;
 
-pub use client_entry::{map_texts, server_table};
+pub use client_entry::server_table;
 pub use default_file::{NEW_FILE_HEAD, default_file};
 pub use describe::describe;
 pub use environment::{Environment, ProcessEnvironment};
@@ -76,6 +78,7 @@ pub use plan::Plan;
 pub use problem::{ConfigError, Invalid, Problem};
 pub use programs::{find_program, program_path, unable_servers};
 pub use reference::reference;
+pub use references::{References, bare_dollars, braces, double_braces, map_texts};
 pub use schema::schema;
 pub use server::{ServerEntry, ServerState};
 pub use server_file::{

@@ -105,20 +105,33 @@ fn is_program(path: &Path) -> bool {
     about.is_ok_and(|about| about.is_file() && is_executable(&about))
 }
 
-/// Refuses a `command` that is not a file and looks like a shell command line.
-pub(super) fn check_command(command: Option<&str>, section: &Section<'_>) {
-    let (Some(command), Some(written)) = (command, section.written_text("command")) else {
+/// Splits a `command` that is not a file but a program in `PATH` and its arguments, and refuses any
+/// other one that looks like a shell command line.
+pub(super) fn check_command(
+    command: &mut Option<String>,
+    args: &mut Vec<SecretText>,
+    section: &Section<'_>,
+) {
+    let (Some(whole), Some(written)) = (command.as_ref(), section.written_text("command")) else {
         return;
     };
     let interpolation = section.reader.interpolation;
-    let program = program(command, interpolation.directory);
-    let has_spaces = command.contains(char::is_whitespace);
-    if !has_spaces && !command.starts_with('~') || is_available(&program, interpolation.environment)
-    {
+    let program = program(whole, interpolation.directory);
+    let has_spaces = whole.contains(char::is_whitespace);
+    if !has_spaces && !whole.starts_with('~') || is_available(&program, interpolation.environment) {
         return;
     }
     let key = section.path("command");
     let mut words = words(written);
+    if let Some((program, rest)) = certain_words(written, interpolation.environment) {
+        section.reader.warn(&format!(
+            "`{key}` is read as a program and its arguments: {}",
+            help(&words).unwrap_or_default()
+        ));
+        args.splice(..0, rest.iter().map(|word| SecretText::new(word)));
+        *command = Some(program);
+        return;
+    }
     if words.len() < 2 && has_spaces {
         let why = format!("`{key}` contains arguments after `${{…}}` was filled in");
         return section.reader.unusable(why);
@@ -132,6 +145,20 @@ pub(super) fn check_command(command: Option<&str>, section: &Section<'_>) {
         words[0] = format!("${{HOME}}/{rest}");
     }
     section.refuse(&["command"], format!("`{key}` {what}"), help(&words));
+}
+
+/// The program and the arguments of a command line without any syntax of a shell, whose program is
+/// in `PATH`.
+fn certain_words(line: &str, environment: &dyn Environment) -> Option<(String, Vec<String>)> {
+    // What a variable contains is not split.
+    if line.contains(['$', '`', '|', '&', ';', '<', '>', '~', '*']) {
+        return None;
+    }
+    let mut words = shlex::split(line).filter(|words| words.len() > 1)?;
+    let program = words.remove(0);
+    let path = environment.var("PATH").unwrap_or_default();
+    let is_bare = !program.contains('/');
+    (is_bare && find_program(&program, &path).is_some()).then_some((program, words))
 }
 
 /// Warns about arguments that only a shell would expand.

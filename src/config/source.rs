@@ -81,7 +81,7 @@ pub(crate) fn sources(section: &Section<'_>, config: &Config) -> Vec<SourceSetti
     for (name, span, section) in tables {
         let Ok(name) = ServerName::try_new(name) else {
             let shown: String = name.chars().take(64).collect();
-            let message = "a source's name is 1 to 32 characters of A-Z, a-z, 0-9 and `-`";
+            let message = "a source's name is 1 to 32 characters of A-Z, a-z, 0-9, `-` and `_`";
             let problem = Problem::new(&format!("sources.{shown}"), message.to_owned());
             section.reader.problem(problem.at(Some(span)));
             continue;

@@ -40,8 +40,9 @@ pub(super) fn servers(answer: &Value, inactive: &InactiveTools) -> Result<Listed
     for (index, entry) in list.iter().enumerate() {
         match server(entry, inactive) {
             Ok(server) => {
-                let name = free_name(entry, index, &servers);
-                servers.insert(name, server);
+                if let Some(name) = free_name(entry, index, &servers) {
+                    servers.insert(name, server);
+                }
             }
             Err(why) => left_out.push(format!("server {} is skipped: {why}", index + 1)),
         }
@@ -51,18 +52,13 @@ pub(super) fn servers(answer: &Value, inactive: &InactiveTools) -> Result<Listed
 }
 
 /// A valid and unique name derived from a server's name.
-fn free_name(entry: &Value, index: usize, taken: &Map<String, Value>) -> String {
-    let named = entry["name"].as_str().and_then(ServerName::similar);
-    let name = named.map_or_else(|| format!("server-{}", index + 1), |name| name.to_string());
-    let is_free = |name: &String| !taken.contains_key(name);
-    let numbered = (2_usize..).map(|number| {
-        let end = format!("-{number}");
-        let kept = ServerName::LENGTH_MAX - end.len();
-        let start: String = name.chars().take(kept).collect();
-        start + &end
-    });
-    let mut names = std::iter::once(name.clone()).chain(numbered);
-    names.find(is_free).unwrap_or(name)
+fn free_name(entry: &Value, index: usize, taken: &Map<String, Value>) -> Option<String> {
+    let is_taken = |name: &str| taken.contains_key(name);
+    let named = entry["name"].as_str();
+    let named = named.and_then(|name| ServerName::similar_free(name, is_taken));
+    let name =
+        named.or_else(|| ServerName::similar_free(&format!("server-{}", index + 1), is_taken));
+    name.map(|name| name.to_string())
 }
 
 fn server(entry: &Value, inactive: &InactiveTools) -> Result<Value, String> {

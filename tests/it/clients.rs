@@ -5,7 +5,17 @@ use std::process::Output;
 
 use serde_json::{Value, json};
 
-use crate::support::{Setup, example};
+use crate::auth::KEYS;
+use crate::operating::run;
+use crate::support::{Gateway, Http, INITIALIZE, Setup, example, quick};
+
+/// A gateway that runs with a home directory of the test.
+async fn gateway_with_home(config: &str) -> Gateway {
+    let setup = Setup::new(config);
+    let home = setup.path("home").to_string_lossy().into_owned();
+    fs::create_dir_all(&home).unwrap();
+    setup.variable("HOME", &home).serve().await
+}
 
 struct Home(Setup);
 
@@ -43,7 +53,7 @@ fn every_client_is_connected_once_and_disconnected() {
     let home = Home::new();
     let listed: Value = serde_json::from_str(&home.ok(&["--json"])).unwrap();
     let clients = listed.as_array().unwrap();
-    assert!(clients.len() >= 12);
+    assert!(clients.len() >= 22);
     for client in clients {
         let name = client["client"].as_str().unwrap();
         let file = client["file"].as_str().unwrap();
@@ -63,8 +73,9 @@ fn every_client_is_connected_once_and_disconnected() {
     for client in clients {
         let name = client["client"].as_str().unwrap();
         home.ok(&["disconnect", name]);
-        let left = fs::read_to_string(client["file"].as_str().unwrap()).unwrap();
-        assert!(!left.contains("mcpvisor"), "{left}");
+        // The file did not exist before.
+        let file = client["file"].as_str().unwrap();
+        assert!(!fs::exists(file).unwrap(), "{file}");
         assert!(home.ok(&["disconnect", name]).contains("nothing to do"));
     }
 }
@@ -102,7 +113,7 @@ fn what_is_no_file_of_the_client_is_left_alone() {
     assert!(home.ok(&[]).contains("cannot be read"));
     let unknown = home.run(&["connect", "emacs"]);
     assert_eq!(unknown.status.code(), Some(1));
-    assert!(String::from_utf8_lossy(&unknown.stderr).contains("known are claude-code"));
+    assert!(String::from_utf8_lossy(&unknown.stderr).contains("known are amazon-q"));
 }
 
 #[test]
@@ -111,7 +122,7 @@ fn the_servers_of_a_client_are_imported() {
     let servers = json!({"mcpServers": {
         "mcpvisor": {"url": "http://127.0.0.1:12006/mcp"},
         "one": {"command": "other"},
-        "my_files": {"command": "sh", "args": ["-c", 5], "env": {"A": "b"}, "alwaysAllow": [], "colour": "red"},
+        "my files": {"command": "sh", "args": ["-c", 5], "env": {"A": "b"}, "alwaysAllow": [], "colour": "red"},
         "docs": {"type": "http", "url": "https://example.com/mcp", "headers": {"X": "y"}},
         "broken": {"command": "sh", "url": "https://example.com/mcp"},
     }});
@@ -131,13 +142,13 @@ fn the_servers_of_a_client_are_imported() {
         "added    docs",
         "skipped  one: the configuration already has a server with this name",
         "skipped  broken: ",
-        "warning  `colour` of server `my_files`",
+        "warning  `colour` of server `my files`",
     ] {
         assert!(said.contains(line), "{line} in {said}");
     }
     home.ok(&["import", "codex"]);
     home.ok(&["import", "opencode"]);
-    assert!(home.ok(&["import", "codex"]).contains("nothing to do"));
+    assert!(home.ok(&["import", "codex"]).contains("nothing to import"));
     let after = fs::read_to_string(&config).unwrap();
     assert!(after.starts_with(before.trim_end()), "{after}");
     let check = home.0.command(&["check"]).output().unwrap();
@@ -195,4 +206,78 @@ fn filters_and_references_of_a_client_are_imported() {
     assert_eq!(server("mail")["env"], json!({"T": "${MAIL_TOKEN}"}));
     assert_eq!(server("mail")["request_timeout"], "30000ms");
     assert_eq!(server("far")["headers"], json!({"K": "${env:FAR_KEY}"}));
+}
+
+/// A client got an entry without a key, and a 401 with it, while it was called connected.
+#[tokio::test]
+async fn a_connected_client_gets_a_key_that_works() {
+    let config = quick() + &example("one") + "[views.reading]\nservers = [\"one\"]\n" + KEYS;
+    let gateway = gateway_with_home(&config).await;
+    let file = gateway.setup.path("home/.cursor/mcp.json");
+    fs::create_dir_all(file.parent().unwrap()).unwrap();
+    let url = format!("http://{}/mcp", gateway.address);
+    let by_hand = json!({"mcpServers": {"mcpvisor": {"url": url}}}).to_string();
+    fs::write(&file, by_hand).unwrap();
+    let listed = run(&gateway, &["clients"]).await.unwrap();
+    assert!(
+        listed.contains("does not work: the gateway needs a key"),
+        "{listed}"
+    );
+
+    let said = run(
+        &gateway,
+        &["clients", "connect", "cursor", "--view", "reading"],
+    )
+    .await;
+    assert!(said.unwrap().contains("key      cursor"));
+    let written: Value = serde_json::from_str(&fs::read_to_string(&file).unwrap()).unwrap();
+    let entry = &written["mcpServers"]["mcpvisor"];
+    assert_eq!(entry["url"], format!("{url}/reading"));
+    let header = entry["headers"]["Authorization"].as_str().unwrap();
+    let initialize = || {
+        let http = Http::post(gateway.address, INITIALIZE).path("/mcp/reading");
+        http.header("Authorization", header).send()
+    };
+    assert_eq!(initialize().await.status, 200);
+    let listed = run(&gateway, &["clients", "list"]).await.unwrap();
+    assert!(listed.contains("cursor          connected"), "{listed}");
+    let again = run(
+        &gateway,
+        &["clients", "connect", "cursor", "--view", "reading"],
+    )
+    .await;
+    assert!(again.unwrap().contains("nothing to do"));
+
+    let said = run(&gateway, &["clients", "disconnect", "cursor"])
+        .await
+        .unwrap();
+    assert!(said.contains("removed  key cursor"), "{said}");
+    assert_eq!(initialize().await.status, 401);
+}
+
+#[tokio::test]
+async fn servers_are_moved_to_the_gateway_and_back() {
+    let gateway = gateway_with_home(&(quick() + &example("one"))).await;
+    let file = gateway.setup.path("home/.cursor/mcp.json");
+    fs::create_dir_all(file.parent().unwrap()).unwrap();
+    let before = "{\"mcpServers\": {\n  \"one\": {\"command\": \"x\"},\n  \"two\": {\"command\": \"sh\"}, // mine\n  \"three\": {\"command\": \"sh\", \"env\": {\"A\": \"${NOT_SET}\"}}\n}}";
+    fs::write(&file, before).unwrap();
+    let said = run(&gateway, &["clients", "connect", "cursor", "--move"])
+        .await
+        .unwrap();
+    for part in ["added    two", "skipped  one", "or open  cursor://"] {
+        assert!(said.contains(part), "{said}");
+    }
+    let connected = fs::read_to_string(&file).unwrap();
+    assert!(
+        !connected.contains("\"two\"") && connected.contains("\"one\""),
+        "{connected}"
+    );
+    // A server that lacks a variable stays in the client.
+    assert!(connected.contains("\"three\""), "{connected}");
+    assert!(gateway.server("two").await.is_object());
+    run(&gateway, &["clients", "disconnect", "cursor"])
+        .await
+        .unwrap();
+    assert_eq!(fs::read_to_string(&file).unwrap(), before);
 }

@@ -302,6 +302,12 @@ async fn a_server_that_is_killed_comes_back() {
     let generation = gateway.generation("one").await;
     let said = run(&gateway, &["servers", "kill", "one"]).await.unwrap();
     assert!(said.starts_with("server `one` was killed"), "{said}");
+    // The answer waits for the change, so the next status cannot show the old process as up.
+    let now = gateway.server("one").await;
+    assert!(
+        now["state"] != "up" || gateway.generation("one").await > generation,
+        "{now}"
+    );
     let server = gateway.wait_renewed("one", generation).await;
     let exit = &server["connection"]["shared"]["last_exit"];
     assert_eq!(exit, "failed: process ended by signal 9");

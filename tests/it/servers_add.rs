@@ -301,3 +301,74 @@ fn the_first_server_makes_a_short_file_and_can_join_a_view() {
     ]);
     assert!(succeeded && !printed.contains("example:"), "{printed}");
 }
+
+#[tokio::test]
+async fn the_registry_is_searched() {
+    let setup = Setup::new("");
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let registry = format!("http://{}", listener.local_addr().unwrap());
+    serve_in_thread(listener, web::Data::new(String::new()), found).await;
+    let search = |word| setup.run(&["servers", "search", word, "--registry", &registry]);
+    let (succeeded, printed) = search("git hub");
+    assert!(succeeded, "{printed}");
+    assert_eq!(
+        printed,
+        "io.github.a/git\n  Reads\\u{1b} repositories\n  mcpvisor servers add io.github.a/git\n"
+    );
+    let (succeeded, printed) = search("nothing");
+    assert!(
+        succeeded && printed.contains("no server's name contains"),
+        "{printed}"
+    );
+    let (succeeded, printed) = search("page");
+    assert!(
+        !succeeded && printed.contains("did not answer like an MCP registry"),
+        "{printed}"
+    );
+    let nowhere = ["servers", "search", "x", "--registry", "http://127.0.0.1:1"];
+    let (succeeded, printed) = setup.run(&nowhere);
+    assert!(
+        !succeeded && printed.contains("the registry cannot be reached"),
+        "{printed}"
+    );
+}
+
+/// As a registry that is searched.
+async fn found(request: HttpRequest, _: web::Data<String>) -> HttpResponse {
+    assert_eq!(request.path(), "/v0/servers");
+    let query = request.query_string();
+    let servers = match query.contains("search=git+hub") {
+        true => {
+            json!([{"server": {"name": "io.github.a/git", "description": "Reads\u{1b} repositories"}}])
+        }
+        false => json!([]),
+    };
+    match query.contains("search=page") {
+        true => HttpResponse::Ok().body("<html>"),
+        false => HttpResponse::Ok().json(json!({"servers": servers, "metadata": {"count": 1}})),
+    }
+}
+
+/// Documentation shows commands as one text.
+#[tokio::test]
+async fn a_command_in_one_text_is_split_where_that_is_certain() {
+    let gateway = Gateway::start(&quick()).await;
+    let setup = &gateway.setup;
+    let add = ["servers", "add", "spoken", "--", "sh -c 'exit 0'"];
+    let (succeeded, printed) = setup.run(&add);
+    assert!(
+        succeeded && printed.contains("added    spoken"),
+        "{printed}"
+    );
+    assert!(
+        printed.contains("split into `sh` and its arguments"),
+        "{printed}"
+    );
+    let now = fs::read_to_string(setup.path("config.toml")).unwrap();
+    assert!(now.contains("args = [\"-c\", \"exit 0\"]"), "{now}");
+    let (succeeded, printed) = setup.run(&["servers", "add", "other", "--", "no-such-program x"]);
+    assert!(
+        !succeeded && printed.contains("no shell is used"),
+        "{printed}"
+    );
+}

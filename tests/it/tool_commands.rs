@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::auth::KEYS;
 use crate::operating::run;
-use crate::support::{Gateway, example, python, quick, signal, soon, until};
+use crate::support::{Client, Gateway, example, names, python, quick, signal, soon, until};
 
 /// Runs a command on a terminal of its own, and types a text there. Returns what is to be seen.
 async fn on_terminal(gateway: &Gateway, arguments: &[&str], typed: &'static str) -> (bool, String) {
@@ -218,4 +218,35 @@ async fn commands_end_with_the_gateway() {
     let output = soon("its end", ended).await.unwrap();
     assert_eq!(output.status.code(), Some(1), "{output:?}");
     assert!(gateway.ended().await.success());
+}
+
+#[tokio::test]
+async fn a_tool_is_disabled_and_enabled_at_once() {
+    let gateway = Gateway::start(&(quick() + &example("my_one"))).await;
+    gateway.all_up().await;
+    let client = Client::open(&gateway).await;
+    let said = run(&gateway, &["tools", "disable", "my_one", "add"])
+        .await
+        .unwrap();
+    assert_eq!(said, "disabled add of my_one\n");
+    let is_listed = async |wanted: bool| {
+        until("the new list", || async {
+            let list = client.get("tools/list", json!({})).await;
+            (names(&list["tools"]).contains(&"my_one__add") == wanted).then_some(())
+        })
+        .await;
+    };
+    is_listed(false).await;
+    let config = std::fs::read_to_string(gateway.setup.path("config.toml")).unwrap();
+    assert!(config.contains("deny = [\"add\"]"), "{config}");
+    let error = run(&gateway, &["tools", "disable", "my_one", "ad"])
+        .await
+        .unwrap_err();
+    assert!(error.contains("lists no tool"), "{error}");
+    run(&gateway, &["tools", "enable", "my_one", "my_one__add"])
+        .await
+        .unwrap();
+    is_listed(true).await;
+    let config = std::fs::read_to_string(gateway.setup.path("config.toml")).unwrap();
+    assert!(!config.contains("deny"), "{config}");
 }

@@ -287,7 +287,7 @@ mod tests {
             ),
             (&format!("{case}tool = \"x\"\nscopes = [\"a b\"]"), "scope"),
             (
-                &format!("{case}tool = \"x\"\nview = \"server/a_b\""),
+                &format!("{case}tool = \"x\"\nview = \"server/a__b\""),
                 "server name",
             ),
         ];

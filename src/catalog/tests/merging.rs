@@ -174,8 +174,9 @@ fn invalid_settings_are_named() {
     };
     assert_eq!(names("git-2", "a*").validate(), Ok(()));
     assert_eq!(names("", "{a,b}").validate(), Ok(()));
-    let prefix = names("a_b", "a").validate();
-    assert_eq!(prefix, Err(InvalidNameSettings::Prefix("a_b".to_owned())));
+    assert_eq!(names("my_git", "a").validate(), Ok(()));
+    let prefix = names("a__b", "a").validate();
+    assert_eq!(prefix, Err(InvalidNameSettings::Prefix("a__b".to_owned())));
     let glob = names("a", "[x").validate().unwrap_err().to_string();
     assert!(glob.starts_with("`[x` in `deny` is not a glob: "), "{glob}");
 }

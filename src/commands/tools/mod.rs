@@ -9,16 +9,19 @@ use std::io::{IsTerminal as _, Read as _};
 use std::path::Path;
 
 use mcpvisor::admin::{
-    ListedTool, OperatorClient, SchemaView, Screen, ToolView, tool_table, tool_text,
+    EntryOrder, ListedTool, OperatorClient, SchemaView, Screen, ToolView, tool_table, tool_text,
 };
-use mcpvisor::cli::{CallArguments, ListArguments, ShowArguments, ToolsArguments, ToolsVerb};
-use mcpvisor::id::ViewId;
+use mcpvisor::cli::{
+    CallArguments, ListArguments, ShowArguments, ToolOfServer, ToolsArguments, ToolsVerb,
+};
+use mcpvisor::id::{ServerName, ViewId};
 use mcpvisor::telemetry::{one_line, printable};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::output::{CliError, current_thread_runtime, pretty, print};
 use super::running_gateway::gateway_data_dir;
+use super::servers::change_file;
 use client::GatewayClient;
 use typed::typed;
 
@@ -29,14 +32,64 @@ pub(crate) fn run_tools_command(
     path: Option<&Path>,
     arguments: ToolsArguments,
 ) -> Result<(), CliError> {
+    let verb = match arguments.verb {
+        ToolsVerb::Enable(tool) => return switch(path, &tool, true),
+        ToolsVerb::Disable(tool) => return switch(path, &tool, false),
+        verb => verb,
+    };
     let data_dir = gateway_data_dir(path)?;
     current_thread_runtime()?.block_on(async {
-        match arguments.verb {
+        match verb {
+            ToolsVerb::Enable(_) | ToolsVerb::Disable(_) => Ok(()),
             ToolsVerb::Ls(arguments) => list(&data_dir, arguments).await,
             ToolsVerb::Show(arguments) => show(&data_dir, arguments).await,
             ToolsVerb::Call(arguments) => call(&data_dir, arguments).await,
         }
     })
+}
+
+/// Shows or hides a tool of a server in the configuration.
+fn switch(path: Option<&Path>, arguments: &ToolOfServer, is_enabled: bool) -> Result<(), CliError> {
+    let ToolOfServer { server, tool } = arguments;
+    // Lists show the name with the prefix of the server.
+    let prefix = format!("{server}__");
+    let tool = tool.strip_prefix(&prefix).unwrap_or(tool);
+    if !is_enabled && let Ok(data_dir) = gateway_data_dir(path) {
+        check_listed(&data_dir, server, tool)?;
+    }
+    let order = EntryOrder::SetTool {
+        server: server.clone(),
+        tool: tool.to_owned(),
+        is_enabled,
+    };
+    change_file(path, order)?;
+    let verb = if is_enabled { "enabled" } else { "disabled" };
+    let (server, tool) = (one_line(server), one_line(tool));
+    print(&format!("{verb:<8} {tool} of {server}\n"))
+}
+
+/// Refuses a tool that a server of the running gateway does not list, which can be a mistyped one.
+/// A server that lists none can be away.
+fn check_listed(data_dir: &Path, server: &str, tool: &str) -> Result<(), CliError> {
+    let Ok(name) = ServerName::try_new(server) else {
+        return Ok(());
+    };
+    let ask = async {
+        OperatorClient::open(data_dir)?
+            .tools(ViewId::Server(name))
+            .await
+    };
+    let tools = current_thread_runtime()?.block_on(ask).unwrap_or_default();
+    let is_listed = tools.is_empty() || tools.iter().any(|known| known.name == tool);
+    match is_listed {
+        true => Ok(()),
+        false => Err(format!(
+            "server `{}` lists no tool {:?}; `mcpvisor tools ls --server {0}` lists its tools",
+            one_line(server),
+            one_line(tool)
+        )
+        .into()),
+    }
 }
 
 async fn list(data_dir: &Path, arguments: ListArguments) -> Result<(), CliError> {

@@ -40,7 +40,7 @@ pub(crate) use tables::{
 pub(crate) use tls::TlsTable;
 
 /// The names that [`crate::id::ServerName`] allows.
-const SERVER_NAME: &str = "^[A-Za-z0-9-]{1,32}$";
+const SERVER_NAME: &str = "^(?=.{1,32}$)[A-Za-z0-9-]+(_[A-Za-z0-9-]+)*$";
 
 /// Valid names of views and policies.
 const VIEW_NAME: &str = "^[A-Za-z0-9_-]{1,64}$";

@@ -189,7 +189,7 @@ impl fmt::Debug for ServerKeys {
 
 keys! {
     /// A server behind the gateway: a program to start, or a URL. NAME is 1 to 32 characters of
-    /// A-Z, a-z, 0-9 and "-".
+    /// A-Z, a-z, 0-9, "-" and single "_" inside.
     ServerTable for ServerKeys, check {
         /// Program, looked up in PATH if it is a bare name.
         command: optional(text(NOT_EMPTY, not_empty), "\"npx\""), Reconnects;
@@ -322,7 +322,7 @@ const LAZY_IDLE_STOP: Duration = Duration::from_secs(5 * 60);
 
 fn check(keys: &mut ServerKeys, section: &Section<'_>) {
     check_timeouts(&keys.limits, section);
-    check_command(keys.command.as_deref(), section);
+    check_command(&mut keys.command, &mut keys.args, section);
     warn_of_home(&keys.args, section);
     if keys.start == StartMode::Lazy && keys.command.is_some() && !section.has("idle_stop") {
         keys.limits.idle_stop = LAZY_IDLE_STOP;

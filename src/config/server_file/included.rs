@@ -8,7 +8,7 @@ use toml_edit::{DocumentMut, Item, TableLike};
 use uuid::Uuid;
 
 use super::json_edit::JsonEdit;
-use super::{conflict, create, entries, find, form, update, view, views};
+use super::{conflict, create, entries, find, form, set_tool, update, view, views};
 use crate::admin::EntryOrder;
 use crate::config::environment::Environment;
 use crate::config::json::{JsonServers, is_json};
@@ -107,7 +107,11 @@ impl IncludedServers {
         match order {
             EntryOrder::Create(body) => self.check_free(body, None)?,
             EntryOrder::Update(wanted, body) => self.check_free(body, Some(wanted))?,
-            EntryOrder::List | EntryOrder::Text | EntryOrder::Get(_) | EntryOrder::Delete(_) => {}
+            EntryOrder::List
+            | EntryOrder::Text
+            | EntryOrder::Get(_)
+            | EntryOrder::Delete(_)
+            | EntryOrder::SetTool { .. } => {}
         }
         let wanted = match order {
             EntryOrder::List => {
@@ -123,7 +127,8 @@ impl IncludedServers {
             }
             EntryOrder::Get(wanted)
             | EntryOrder::Update(wanted, _)
-            | EntryOrder::Delete(wanted) => wanted,
+            | EntryOrder::Delete(wanted)
+            | EntryOrder::SetTool { server: wanted, .. } => wanted,
         };
         if find(own, wanted).is_ok() {
             return Ok(None);
@@ -176,6 +181,18 @@ impl IncludedServers {
                 let name = find(&part.servers, wanted)?;
                 edit.remove(&name);
                 (Value::Null, shown(&part.servers, &name).1)
+            }
+            EntryOrder::SetTool {
+                server,
+                tool,
+                is_enabled,
+            } => {
+                let name = find(&part.servers, server)?;
+                set_tool(&mut after, &name, tool, *is_enabled)?;
+                if let Some((one, other)) = table(&part.servers, &name).zip(table(&after, &name)) {
+                    edit.update((&name, one), (&name, other));
+                }
+                shown(&after, &name)
             }
             EntryOrder::List | EntryOrder::Text | EntryOrder::Get(_) => {
                 (Value::Null, String::new())

@@ -5,11 +5,10 @@ use jsonc_parser::cst::{CstInputValue, CstNode, CstObject, CstObjectProp, CstRoo
 use serde_json::{Map, Value, json};
 use toml_edit::TableLike;
 
-use crate::config::client_entry::{
-    KEYS, OWN_KEYS, RENAMED, map_texts, oauth_member, with_json_dollars,
-};
+use crate::config::client_entry::{KEYS, OWN_KEYS, RENAMED, oauth_member};
 use crate::config::json::{JSON_OF_EDITORS, JsonServers, SERVERS_AT, cst_input};
 use crate::config::json_of_toml;
+use crate::config::references::{map_texts, with_json_dollars};
 
 /// Durations that clients keep in `timeouts`.
 const TIMES: [&str; 2] = ["request_timeout", "supervision"];
@@ -206,7 +205,7 @@ fn other_names(key: &str) -> impl Iterator<Item = &str> {
 
 fn set(object: &CstObject, member: &str, value: &Value) {
     let mut value = value.clone();
-    map_texts(&mut value, with_json_dollars);
+    map_texts(&mut value, &mut with_json_dollars);
     match object.get(member) {
         Some(there) => there.set_value(cst_input(&value)),
         None => drop(object.append(member, cst_input(&value))),

@@ -7,6 +7,7 @@ mod json_edit;
 mod oauth_form;
 mod shown_file;
 mod texts;
+mod tool_switch;
 mod whole_file;
 
 use std::fs::{self, OpenOptions};
@@ -26,6 +27,7 @@ use crate::id::ServerName;
 use crate::protocol::{ErrorKind, Failure};
 use included::{IncludedAnswer, IncludedServers};
 pub use shown_file::shown;
+use tool_switch::set_tool;
 pub use whole_file::shown_difference;
 
 /// Maximum number of servers and members listed in a message about an invalid configuration.
@@ -171,6 +173,17 @@ impl<'a> ServerFile<'a> {
             }
             EntryOrder::Update(wanted, body) => {
                 let name = update(document, &wanted, &body)?;
+                let view = view(document, &name);
+                let id = view["id"].as_str().map(str::to_owned);
+                Ok((view, id))
+            }
+            EntryOrder::SetTool {
+                server,
+                tool,
+                is_enabled,
+            } => {
+                let name = find(document, &server)?;
+                set_tool(document, &name, &tool, is_enabled)?;
                 let view = view(document, &name);
                 let id = view["id"].as_str().map(str::to_owned);
                 Ok((view, id))

@@ -83,6 +83,8 @@ pub(crate) enum OrderProgress {
         is_starting: bool,
     },
     Gone(Vec<ChildRef<CallSenders>>),
+    /// These connections have ended, each in the incarnation of this generation.
+    Ended(Vec<(ChildRef<CallSenders>, u64)>),
     Nothing(Cow<'static, str>),
 }
 
@@ -121,12 +123,36 @@ impl Downstreams {
                     "server `{name}` {state}; its calls fail until `mcpvisor servers start {name}`"
                 ))
             }
+            OrderProgress::Ended(children) => {
+                let ended = async {
+                    for (child, generation) in &children {
+                        ended(child, *generation).await;
+                    }
+                };
+                let state = match timeout(ORDER_TIMEOUT, ended).await {
+                    Ok(()) => "was killed",
+                    Err(_) => "is being killed",
+                };
+                Ok(format!(
+                    "server `{name}` {state}; `mcpvisor status` shows the restart"
+                ))
+            }
             OrderProgress::Up {
                 generation,
                 is_starting,
             } => wait_until_up(&server, generation, is_starting).await,
         }
     }
+}
+
+/// Waits until an incarnation of a connection is no longer up, so that the next status shows it.
+async fn ended(child: &ChildRef<CallSenders>, generation: u64) {
+    let mut changes = child.subscribe();
+    let is_ended = changes.wait_for(|snapshot| {
+        snapshot.generation > generation || snapshot.status.phase() != ChildPhase::Up
+    });
+    // Without its supervisor, the connection has ended as well.
+    drop(is_ended.await);
 }
 
 async fn wait_until_up(
@@ -201,7 +227,7 @@ impl ConnectionManager {
                 server.shared.wake();
                 up
             }
-            ServerOrder::Kill => OrderProgress::Nothing(kill(&server)?.into()),
+            ServerOrder::Kill => OrderProgress::Ended(kill(&server)?),
             ServerOrder::Trip(tool) => {
                 OrderProgress::Nothing(trip(&server, tool.as_deref())?.into())
             }
@@ -325,27 +351,27 @@ impl Server {
     }
 }
 
-/// Kills the server's processes; supervisors restart them.
-fn kill(server: &Server) -> Result<&'static str, ServerOrderError> {
+/// Kills the server's processes, which supervisors restart; returns their connections.
+fn kill(server: &Server) -> Result<Vec<(ChildRef<CallSenders>, u64)>, ServerOrderError> {
     let name = server.name();
     if server.parts.connector.transport() != "stdio" {
         let why = format!("server `{name}` has no local process: it is reached by its URL");
         return Err(ServerOrderError::Refused(why));
     }
-    let mut killed = 0;
+    let mut killed = Vec::new();
     server.each_connection(|_, child| {
         if let Ok(up) = child.current() {
+            killed.push((child.clone(), child.snapshot().generation));
             up.value.command(ConnectionCommand::Kill);
-            killed += 1;
         }
     });
-    if killed == 0 {
+    if killed.is_empty() {
         let phase = server.shared.phase();
         let why = format!("server `{name}` is {phase}; there is nothing to kill");
         return Err(ServerOrderError::Refused(why));
     }
     log_remark(server, "killed by an operator");
-    Ok("was killed; `mcpvisor status` shows the restart")
+    Ok(killed)
 }
 
 /// Opens the breaker of a server or of one of its tools, so that calls are refused.

@@ -77,7 +77,7 @@ fn the_schema_refuses_what_no_gateway_reads() {
         "[servers.a]\ncommand = \"x\"\nenv = { A = 5 }",
         "[servers.a]\ncommand = \"x\"\ntools = { alow = [] }",
         "[servers.a.supervision]\nwithn = \"1s\"",
-        "[servers.a_b]\ncommand = \"x\"",
+        "[servers.a__b]\ncommand = \"x\"",
         "servers.a = \"npx\"",
     ] {
         assert!(!VALIDATOR.is_valid(&json(text)), "{text}");

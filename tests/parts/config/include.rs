@@ -96,43 +96,61 @@ fn a_change_of_an_included_file_is_a_change_of_the_configuration() {
     assert_eq!(one.files[0], other.files[0]);
 }
 
+/// The first of two included files, and what is said of its unusable server.
+const ODD_SERVERS: &[(&str, &str)] = &[
+    (
+        r#"{"mcpServers": {"docs": {"command": "hunter2"}, "good": {"command": "x"}}}"#,
+        "`docs` on line 1 is skipped: `docs` is already defined in config.toml:3",
+    ),
+    (
+        r#"{"mcpServers": {"second": {"command": "x"}, "good": {"command": "x"}}}"#,
+        "`second` on line 2 is skipped: `second` is already defined in mcp.json:1",
+    ),
+    (
+        r#"{"servers": [{"name": "b", "id": "docs", "command": "x"},
+                {"name": "good", "command": "x"}]}"#,
+        "`b` on line 1 is skipped: `docs` is already defined in config.toml:3",
+    ),
+    (
+        r#"{"mcpServers": {"a": {"env": {"K": "hunter2"}, "command": 5}, "good": {"command": "x"}}}"#,
+        "`servers.a.command` must be a string",
+    ),
+    (
+        r#"{"mcpServers": {"a": {"type": "hunter2", "url": "http://h/"}, "good": {"command": "x"}}}"#,
+        "`servers.a.transport` must be one of",
+    ),
+    (
+        r#"{"mcpServers": {"a": {"args": ["${cmd:hunter2}"], "command": "x"}, "good": {"command": "x"}}}"#,
+        "`servers.a.args[0]` contains an unknown form of `${…}`",
+    ),
+    (
+        r#"{"mcpServers": {"a": 5, "good": {"command": "x"}}}"#,
+        "`servers.a` must be a table",
+    ),
+    (
+        r#"{"mcpServers": {"good": {"command": "x"}, "good": {"command": "hunter2"}}}"#,
+        "`good` is defined twice, on line 1 and on line 1: the second one is skipped",
+    ),
+    (
+        r#"{"mcpServers": {"a b": {"command": "x"}, "a/b": {"command": "x"}, "good": {"command": "x"}}}"#,
+        "`a/b` is called `a-b-2`",
+    ),
+    (
+        r#"{"servers": [{"url": "hunter2"}, {"name": "good", "command": "x"}]}"#,
+        "`servers.server-1.url`",
+    ),
+    (
+        r#"{"mcpServers": {"文件": {"command": "hunter2"}, "good": {"command": "x"}}}"#,
+        "a server is skipped",
+    ),
+];
+
 /// A file of another program must not keep the gateway from starting: a server that cannot be used
 /// is misconfigured or left out, with the place and without its values.
 #[test]
 fn a_server_of_an_included_file_that_cannot_be_used_is_set_aside() {
     let own = "include = [\"mcp.json\", \"b.json\"]\n\n[servers.docs]\nurl = \"http://h/\"\n";
-    let table = [
-        (
-            r#"{"mcpServers": {"docs": {"command": "hunter2"}, "good": {"command": "x"}}}"#,
-            "`docs` on line 1 is skipped: `docs` is already defined in config.toml:3",
-        ),
-        (
-            r#"{"mcpServers": {"second": {"command": "x"}, "good": {"command": "x"}}}"#,
-            "`second` on line 2 is skipped: `second` is already defined in mcp.json:1",
-        ),
-        (
-            r#"{"servers": [{"name": "b", "id": "docs", "command": "x"},
-                {"name": "good", "command": "x"}]}"#,
-            "`b` on line 1 is skipped: `docs` is already defined in config.toml:3",
-        ),
-        (
-            r#"{"mcpServers": {"a": {"env": {"K": "hunter2"}, "command": 5}, "good": {"command": "x"}}}"#,
-            "`servers.a.command` must be a string",
-        ),
-        (
-            r#"{"mcpServers": {"a": {"type": "hunter2", "url": "http://h/"}, "good": {"command": "x"}}}"#,
-            "`servers.a.transport` must be one of",
-        ),
-        (
-            r#"{"mcpServers": {"a": {"args": ["${cmd:hunter2}"], "command": "x"}, "good": {"command": "x"}}}"#,
-            "`servers.a.args[0]` contains an unknown form of `${…}`",
-        ),
-        (
-            r#"{"mcpServers": {"a": 5, "good": {"command": "x"}}}"#,
-            "`servers.a` must be a table",
-        ),
-    ];
-    for (first, expected) in table {
+    for (first, expected) in ODD_SERVERS {
         let directory = tempfile::tempdir().unwrap();
         let files = [
             ("config.toml", own),
@@ -162,17 +180,29 @@ fn a_server_of_an_included_file_that_cannot_be_used_is_set_aside() {
     }
 }
 
+/// Editors write their servers into a file that can also be without any.
+#[test]
+fn an_included_file_without_servers_is_told() {
+    let files = [
+        ("config.toml", "include = [\"mcp.json\"]\n"),
+        ("mcp.json", "{\"a\": \"hunter2\"}"),
+    ];
+    let directory = tempfile::tempdir().unwrap();
+    let loaded = load(directory.path(), &files).unwrap();
+    let told = loaded.warnings.join("\n");
+    assert!(
+        told.contains("mcp.json: the file is JSON without"),
+        "{told}"
+    );
+    assert!(!told.contains("hunter2"), "{told}");
+}
+
 #[test]
 fn an_included_file_that_cannot_be_read_is_told_with_its_place() {
     let own = "include = [\"mcp.json\"]\n";
     let table = [
-        (
-            "{\"mcpServers\": {\n\"a\": {\"command\": \"x\"},\n\"a\": {\"command\": \"y\"}}}",
-            "`a` is defined twice, on line 2 and on line 3",
-        ),
         ("{\"mcpServers\": \n{,}}", "line 2"),
         ("[servers.a]\nurl = \"hunter2\"", "must be JSON"),
-        ("{\"servers\": [{\"url\": \"hunter2\"}]}", "has no `name`"),
     ];
     for (text, expected) in table {
         let directory = tempfile::tempdir().unwrap();

@@ -20,7 +20,7 @@ fn the_servers_of_clients_are_read() {
             "command": "npx", "args": ["-y", "pkg", 5], "cwd": "/",
             "env": { "TOKEN": "${env:TOKEN}", "PORT": 3000, "NONE": null }
         },
-        "my_web": { "type": "http", "url": "https://h/mcp", "headers": { "K": "v" } },
+        "my web": { "type": "http", "url": "https://h/mcp", "headers": { "K": "v" } },
         "off": { "command": "x", "disabled": true, "colour": "red", "autoApprove": [] }
     }, "theme": "dark" }"#;
     let loaded = parse(claude).unwrap();
@@ -45,7 +45,7 @@ fn the_servers_of_clients_are_read() {
     ));
     for part in [
         "`mcpServers` are read",
-        "`my_web` is called `my-web`",
+        "`my web` is called `my-web`",
         "`colour`",
     ] {
         let is_said = loaded.warnings.iter().any(|warning| warning.contains(part));
@@ -115,7 +115,7 @@ fn a_mistake_in_json_is_told_without_values() {
             "`servers.a.env.K` must be a string",
         ),
         (
-            r#"{"mcpServers": {"a_b": {}, "a-b": {}}}"#,
+            r#"{"mcpServers": {"文件": {}}}"#,
             "a server name is 1 to 32 characters",
         ),
         (

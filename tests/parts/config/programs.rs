@@ -5,6 +5,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
 use mcpvisor::config::{Config, unable_servers};
+use secrecy::ExposeSecret as _;
 
 use super::{env, load_with, ready, stdio};
 
@@ -66,6 +67,51 @@ fn a_program_that_is_not_there_is_named_with_the_path_that_was_searched() {
             }
         }
     }
+}
+
+/// What documentation shows as one text is split where nothing else can be meant.
+#[test]
+fn a_command_with_arguments_is_split_if_its_program_is_in_path() {
+    let directory = tempfile::tempdir().unwrap();
+    let program = directory.path().join("npx");
+    fs::write(&program, "").unwrap();
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    let environment = env(&[
+        ("PATH", &directory.path().to_string_lossy()),
+        ("ARGS", "-y pkg"),
+    ]);
+    let read = |keys: &str| {
+        let text = format!("[servers.a]\n{keys}");
+        Config::parse(&text, "config.toml", Path::new("/"), &environment)
+    };
+    let loaded = read("command = \"npx -y 'a b' --token=hunter2\"\nargs = [\"last\"]").unwrap();
+    let a = stdio(ready(&loaded.config, "a"));
+    let args: Vec<&str> = a.args.iter().map(|arg| arg.expose_secret()).collect();
+    assert_eq!(
+        (a.command.as_str(), args),
+        ("npx", vec!["-y", "a b", "--token=hunter2", "last"])
+    );
+    let said = loaded.warnings.join("\n");
+    assert!(
+        said.contains("is read as a program and its arguments"),
+        "{said}"
+    );
+    assert!(!said.contains("hunter2"), "{said}");
+    for refused in [
+        "npx a | b",
+        "npx ~/a",
+        "npx $HOME",
+        "nowhere -y pkg",
+        "npx 'a",
+    ] {
+        assert!(
+            read(&format!("command = \"{refused}\"")).is_err(),
+            "{refused}"
+        );
+    }
+    // A variable's content is one word.
+    let loaded = read("command = \"npx ${ARGS}\"");
+    assert!(loaded.is_err() || !unable_servers(&loaded.unwrap().config, &environment).is_empty());
 }
 
 #[test]

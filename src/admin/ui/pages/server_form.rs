@@ -250,7 +250,7 @@ fn page(view: &View<'_>, form: &Form<'_>) -> Page {
             (parts::form_token(view))
             @if let Some(etag) = field(&form.values, "etag") { input type="hidden" name="etag" value=(etag); }
             @if form.name.is_none() {
-                (input(form, "name", "Name", html! { "Letters, digits and “-”. Tools are called NAME__TOOL." }))
+                (input(form, "name", "Name", html! { "Letters, digits, “-” and “_”. Tools are called NAME__TOOL." }))
             }
             (kinds(form))
             div .for-program {
