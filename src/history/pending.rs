@@ -6,8 +6,8 @@ use memchr::memmem::Finder;
 use tokio::time::Instant;
 
 use super::History;
-use super::record::{CallDurations, CallOutcome, CallRecord};
-use super::redaction::{KeptBody, redact, redact_member};
+use super::record::{CallDurations, CallOutcome, CallRecord, RecordBody};
+use super::redaction::{redact, redact_member};
 use crate::id::ServerName;
 use crate::masking::REDACTED;
 use crate::protocol::{Failure, Method, RawJson, Request, Revision};
@@ -26,6 +26,10 @@ const END: usize = 1024;
 const METHOD_MAX: usize = 64;
 const NAME_MAX: usize = 512;
 const REQUEST_ID_MAX: usize = 128;
+
+/// Maximum size of a body that is recorded as it was sent, in bytes; larger ones are masked and
+/// truncated at once, which costs little beside passing them on.
+const RAW_MAX: usize = 64 * 1024;
 
 /// The caller of a recorded call.
 #[derive(Clone, Debug)]
@@ -62,6 +66,7 @@ pub struct PendingCall {
     started: Instant,
     sent: Option<Instant>,
     body_max: usize,
+    frame: RawJson,
     /// `None` once it has ended.
     record: Option<CallRecord>,
 }
@@ -78,19 +83,17 @@ impl PendingCall {
         caller: &RecordedCaller<'_>,
         body_max: usize,
     ) -> Self {
-        let frame = request.frame.as_str();
-        let secrets = history.secrets();
-        let params = (body_max > 0).then(|| redact_member(frame, "params", body_max, secrets));
         let name = request.item().unwrap_or_default();
+        // A secret is not found any more once it is cut.
+        let masked = (name.len() > NAME_MAX)
+            .then(|| history.secrets().replaced(&name, REDACTED))
+            .flatten();
         let record = CallRecord {
             at: 0,
             method: cut(request.method.as_str(), METHOD_MAX),
             server: caller.at_server.cloned(),
             outcome: CallOutcome::Cancelled,
-            name: match secrets.replaced(&name, REDACTED) {
-                Some(masked) => cut(&masked, NAME_MAX),
-                None => cut(&name, NAME_MAX),
-            },
+            name: cut(masked.as_deref().unwrap_or(&name), NAME_MAX),
             has_server_names: caller.at_server.is_some(),
             session: caller.session,
             client: caller.client.cloned(),
@@ -98,9 +101,9 @@ impl PendingCall {
             request_id: cut(request.id.as_str(), REQUEST_ID_MAX),
             code: None,
             durations: CallDurations::default(),
-            request_bytes: frame.len() as u64,
+            request_bytes: request.frame.as_bytes().len() as u64,
             answer_bytes: 0,
-            params: params.flatten(),
+            params: None,
             result: None,
         };
         log::debug!(
@@ -112,6 +115,7 @@ impl PendingCall {
             started: Instant::now(),
             sent: None,
             body_max,
+            frame: request.frame.clone(),
             record: Some(record),
         }
     }
@@ -141,24 +145,36 @@ impl PendingCall {
         }
         record.outcome = outcome;
         record.code = code(ending);
-        record.result = self.kept_result(ending);
+        record.result = self.result(ending);
         record.answer_bytes = answer_bytes as u64;
         self.push(record);
     }
 
-    fn kept_result(&self, ending: CallEnding<'_>) -> Option<KeptBody> {
-        let keep = |text: &str| redact(text, self.body_max, self.history.secrets());
+    fn params(&self) -> Option<RecordBody> {
+        let frame = self.frame.as_str();
+        match frame.len() {
+            _ if self.body_max == 0 => None,
+            0..=RAW_MAX => Some(RecordBody::Raw(frame.into())),
+            _ => redact_member(frame, "params", self.body_max, self.history.secrets())
+                .map(RecordBody::Kept),
+        }
+    }
+
+    fn result(&self, ending: CallEnding<'_>) -> Option<RecordBody> {
+        let body = |text: &str| match text.len() {
+            0..=RAW_MAX => RecordBody::Raw(text.into()),
+            _ => RecordBody::Kept(redact(text, self.body_max, self.history.secrets())),
+        };
         match ending {
             _ if self.body_max == 0 => None,
-            CallEnding::Result(value) | CallEnding::Error(value) => Some(keep(value.as_str())),
-            CallEnding::Failed(failure) => {
-                Some(keep(RawJson::from_value(&failure.error_object()).as_str()))
-            }
+            CallEnding::Result(value) | CallEnding::Error(value) => Some(body(value.as_str())),
+            CallEnding::Failed(failure) => Some(body(&failure.error_object().to_string())),
             CallEnding::Done | CallEnding::InputRequired | CallEnding::Task => None,
         }
     }
 
     fn push(&self, mut record: CallRecord) {
+        record.params = self.params();
         let now = Instant::now();
         let micros = |from: Instant, to: Instant| {
             let time = to.saturating_duration_since(from);

@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::redaction::KeptBody;
+use super::redaction::{KeptBody, redact, redact_member};
 use crate::id::ServerName;
+use crate::masking::{LiveSecrets, REDACTED};
 use crate::protocol::ErrorKind;
 
 macro_rules! outcomes {
@@ -79,6 +80,33 @@ impl CallOutcome {
     }
 }
 
+/// A body of a call.
+#[derive(Clone, Debug)]
+pub(super) enum RecordBody {
+    /// As it was sent: masking costs more than everything else about a record, so it waits until
+    /// the record is written or read.
+    Raw(Box<str>),
+    /// What is kept of it.
+    Kept(KeptBody),
+}
+
+impl RecordBody {
+    /// What is kept of the body; `None` before [`CallRecord::mask`].
+    pub(super) fn kept(&self) -> Option<&KeptBody> {
+        match self {
+            Self::Raw(_) => None,
+            Self::Kept(body) => Some(body),
+        }
+    }
+
+    fn size(&self) -> usize {
+        match self {
+            Self::Raw(text) => text.len(),
+            Self::Kept(body) => body.text.len(),
+        }
+    }
+}
+
 /// A completed call.
 #[derive(Clone, Debug)]
 pub(super) struct CallRecord {
@@ -102,8 +130,9 @@ pub(super) struct CallRecord {
     pub(super) durations: CallDurations,
     pub(super) request_bytes: u64,
     pub(super) answer_bytes: u64,
-    pub(super) params: Option<KeptBody>,
-    pub(super) result: Option<KeptBody>,
+    /// The raw body is the whole request.
+    pub(super) params: Option<RecordBody>,
+    pub(super) result: Option<RecordBody>,
 }
 
 /// Breakdown of a call's duration, in microseconds.
@@ -134,9 +163,23 @@ impl CallRecord {
         })
     }
 
+    /// Removes secrets, and truncates the bodies to about `body_max` bytes.
+    pub(super) fn mask(&mut self, body_max: usize, secrets: &LiveSecrets) {
+        if let Some(masked) = secrets.replaced(&self.name, REDACTED) {
+            self.name = masked.into();
+        }
+        if let Some(RecordBody::Raw(frame)) = &self.params {
+            let kept = redact_member(frame, "params", body_max, secrets);
+            self.params = kept.map(RecordBody::Kept);
+        }
+        if let Some(RecordBody::Raw(text)) = &self.result {
+            self.result = Some(RecordBody::Kept(redact(text, body_max, secrets)));
+        }
+    }
+
     /// Approximate size in memory while it waits to be written, in bytes.
     pub(super) fn size(&self) -> usize {
-        let body = |body: &Option<KeptBody>| body.as_ref().map_or(0, |body| body.text.len());
+        let body = |body: &Option<RecordBody>| body.as_ref().map_or(0, RecordBody::size);
         let texts = self.method.len() + self.name.len() + self.request_id.len();
         size_of::<Self>() + texts + body(&self.params) + body(&self.result)
     }

@@ -1,6 +1,7 @@
 //! Tests of the whole history: written, searched, trimmed, and with an unusable file.
 
 mod large;
+mod memory;
 
 use std::fs;
 use std::path::Path;
@@ -11,21 +12,22 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use super::file::HistoryFile;
 use super::query::HistoryFilter;
-use super::record::{CallDurations, CallOutcome, CallRecord};
+use super::record::{CallDurations, CallOutcome, CallRecord, RecordBody};
 use super::redaction::KeptBody;
+use super::tables::{HistoryPlace, HistoryTables};
 use super::*;
 use crate::id::ServerName;
 use crate::masking::REDACTED;
 use crate::protocol::{Envelope, ErrorKind, Failure, Method, RawJson, Revision};
+use crate::store::database;
 
-fn kept(text: &str) -> KeptBody {
-    KeptBody {
+fn kept(text: &str) -> RecordBody {
+    RecordBody::Kept(KeptBody {
         text: text.to_owned(),
         is_whole: true,
         is_redacted: false,
-    }
+    })
 }
 
 /// A call that ended at this millisecond.
@@ -82,7 +84,7 @@ fn start_with_secrets(settings: HistorySettings, secrets: LiveSecrets) -> Kept {
 
 fn settings() -> HistorySettings {
     HistorySettings {
-        enabled: true,
+        file: true,
         // The records of these tests are from 1970.
         age_max: Duration::from_secs(u64::from(u32::MAX)),
         ..HistorySettings::default()
@@ -232,7 +234,8 @@ async fn pages_follow_each_other_by_offset_and_by_id() {
 
 fn matches(record: &CallRecord, filter: &HistoryFilter) -> bool {
     let server = record.server.as_ref().map(|server| server.as_str());
-    let body = record.params.as_ref().map_or("", |body| body.text.as_str());
+    let body = record.params.as_ref().and_then(RecordBody::kept);
+    let body = body.map_or("", |body| body.text.as_str());
     filter
         .method
         .as_deref()
@@ -282,7 +285,7 @@ fn any_filter() -> impl Strategy<Value = HistoryFilter> {
 fn a_search_matches_a_full_scan() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("history.sqlite");
-    let mut file = HistoryFile::open(&path).unwrap();
+    let mut file = HistoryTables::open(&HistoryPlace::File(path.clone())).unwrap();
     let all: Vec<CallRecord> = (1..=250).map(record).collect();
     file.write(&all).unwrap();
     let connection = database::connect(&path).unwrap();
@@ -315,7 +318,10 @@ fn a_slow_search_returns_where_to_continue() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("history.sqlite");
     let all: Vec<CallRecord> = (1..=250).map(record).collect();
-    HistoryFile::open(&path).unwrap().write(&all).unwrap();
+    HistoryTables::open(&HistoryPlace::File(path.clone()))
+        .unwrap()
+        .write(&all)
+        .unwrap();
     let connection = database::connect(&path).unwrap();
     let late = search::page(&connection, &query(&[("text", "x")]), Instant::now()).unwrap();
     assert!(!late.is_complete && late.entries.is_empty());
@@ -325,7 +331,7 @@ fn a_slow_search_returns_where_to_continue() {
 fn old_and_excess_records_are_removed() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("history.sqlite");
-    let mut file = HistoryFile::open(&path).unwrap();
+    let mut file = HistoryTables::open(&HistoryPlace::File(path.clone())).unwrap();
     let all: Vec<CallRecord> = (1..=5000).map(record).collect();
     file.write(&all).unwrap();
     let by_age = HistorySettings {
@@ -361,11 +367,12 @@ fn old_and_excess_records_are_removed() {
 #[test]
 fn a_clock_that_is_set_back_loses_no_record() {
     let directory = tempfile::tempdir().unwrap();
-    let mut file = HistoryFile::open(&directory.path().join("history.sqlite")).unwrap();
+    let path = directory.path().join("history.sqlite");
+    let mut file = HistoryTables::open(&HistoryPlace::File(path.clone())).unwrap();
     for at in [5000, 5000, 1, 5000, 1, 1] {
         file.write(&[record(at)]).unwrap();
     }
-    let connection = database::connect(&directory.path().join("history.sqlite")).unwrap();
+    let connection = database::connect(&path).unwrap();
     let deadline = Instant::now() + Duration::from_secs(60);
     let page = search::page(&connection, &query(&[]), deadline).unwrap();
     let times: Vec<i64> = page.entries.iter().map(|entry| entry.at).collect();
@@ -378,7 +385,7 @@ fn a_clock_that_is_set_back_loses_no_record() {
 async fn methods_that_clients_invent_do_not_grow_the_file() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("history.sqlite");
-    let mut file = HistoryFile::open(&path).unwrap();
+    let mut file = HistoryTables::open(&HistoryPlace::File(path.clone())).unwrap();
     let invented = (1..=3000).map(|at| CallRecord {
         method: format!("x/{at}").into(),
         server: None,
