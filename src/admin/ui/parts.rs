@@ -6,7 +6,7 @@ use super::fields::FORM_TOKEN;
 use super::page::View;
 use super::paging::ROWS;
 use super::text;
-use crate::admin::render::Trouble;
+use crate::admin::render::{Trouble, attempts};
 use crate::admin::status::ServerStatus;
 use crate::id::ServerName;
 use crate::supervision::ChildView;
@@ -38,8 +38,10 @@ pub(super) fn is_well(server: &ServerStatus) -> bool {
 
 /// The state of a server as one coloured word.
 pub(super) fn state(server: &ServerStatus) -> Markup {
+    let is_failing = server.shared().is_some_and(|it| it.failing_ms.is_some());
     let word = match Trouble::of(server) {
         Trouble::Refusing => "refusing calls",
+        Trouble::Down | Trouble::Moving if is_failing => "failing",
         _ => &server.state,
     };
     badge(tone(server), word)
@@ -49,9 +51,12 @@ pub(super) fn badge(tone: &str, word: &str) -> Markup {
     html! { span .badge.(tone) { (text::line(word)) } }
 }
 
-/// Time that a child has been in its state.
+/// Time that a child has been in its state, or since its first failure.
 pub(super) fn since(child: &ChildView) -> String {
-    text::age(child.phase_ms)
+    match child.failing_ms {
+        Some(time) => format!("{}, {}", text::age(time), attempts(child)),
+        None => text::age(child.phase_ms),
+    }
 }
 
 /// A button with its own form, and an optional confirmation.

@@ -8,7 +8,7 @@ use super::server_life::{crashes, time_line};
 use super::server_limits::limits;
 use crate::admin::config_order::EntryOrder;
 use crate::admin::operator::{Inoperable, LoginOrigin};
-use crate::admin::render::{breaker_text, reason};
+use crate::admin::render::{attempts, breaker_text, reason};
 use crate::admin::status::{ServerStatus, Status};
 use crate::admin::ui::fields::{Fields, field};
 use crate::admin::ui::page::{FormOutcome, Page, Section, View};
@@ -139,7 +139,10 @@ fn figures(server: &ServerStatus, connection: &ServerStatusView, view: &View<'_>
     let number = |number: usize| text::count(number as u64);
     html! {
         dl .figures {
-            (parts::figure("In this state for", &parts::since(child), ""))
+            @match child.failing_ms {
+                Some(time) => (parts::figure("Failing for", &text::age(time), &attempts(child))),
+                None => (parts::figure("In this state for", &parts::since(child), "")),
+            }
             (parts::figure("Restarts", &text::count(child.restarts),
                 &format!("generation {}", text::count(child.generation))))
             (parts::figure("Calls in flight", &number(connection.in_flight),
