@@ -16,12 +16,13 @@ use crate::calls::response_translator::ResponseTranslator;
 use crate::calls::{consent, tasks};
 use crate::catalog::Snapshot;
 use crate::downstream::{TaskMode, lost};
-use crate::history::CallEnding;
+use crate::history::{CallEnding, is_tool_error};
 use crate::id::ServerName;
 use crate::metrics::{Measure, MethodLabel, Network, Series};
 use crate::protocol::{
     ErrorKind, Failure, Method, Outcome, RawJson, Response, Revision, error_frame,
 };
+use crate::telemetry::Counter;
 
 impl Call {
     /// Records how an attempt to send the call ended. `sent` is when the request was written;
@@ -74,6 +75,12 @@ impl Call {
             return;
         }
         self.context.counters.add(outcome_counter(&answer));
+        if let Ok(response) = &answer
+            && let Outcome::Result(result) = &response.outcome
+            && is_tool_error(&self.method, result)
+        {
+            self.context.counters.add(Counter::ToolErrors);
+        }
         if is_task {
             return self.on_task_end(answer);
         }

@@ -65,7 +65,6 @@ fn head(server: &ServerStatus, view: &View<'_>) -> Markup {
     let runs = !matches!(state, "stopped" | "disabled" | "misconfigured");
     let connection = server.connection.as_ref();
     let is_tripped = connection.is_some_and(|it| it.breaker.state == BreakerState::Tripped);
-    let needs_login = connection.is_some_and(|it| it.sign_in.is_some());
     let has_open = server.open_breakers().next().is_some();
     html! {
         p .crumb { a href="/ui/servers" { "Servers" } }
@@ -73,7 +72,7 @@ fn head(server: &ServerStatus, view: &View<'_>) -> Markup {
             h1 { (text::line(name)) (parts::state(server)) }
             div .actions {
                 @if state == "stopped" { (Button::new(&to("start"), "Start").primary().show(view)) }
-                @if needs_login {
+                @if parts::needs_login(server) {
                     (Button::new(&to("login"), "Sign in").primary().show(view))
                 }
                 @if has_open { (Button::new(&to("reset"), "Resume traffic").primary().show(view)) }
