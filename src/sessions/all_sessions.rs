@@ -12,8 +12,8 @@ use uuid::Uuid;
 
 use crate::auth::{Policy, RateLimits, Requester};
 use crate::calls::{
-    AnswerDecorator, CallContext, CallWorkers, ListWait, ParkedCalls, Quota, QuotaExceeded,
-    QuotaLimit, QuotaShare, Sealing, SealingKeys, SessionSettings,
+    AnswerDecorator, CallContext, CallWorkers, KeptResults, ListWait, ParkedCalls, Quota,
+    QuotaExceeded, QuotaLimit, QuotaShare, Sealing, SealingKeys, SessionSettings,
 };
 use crate::downstream::Downstreams;
 use crate::history::{CallEnding, History};
@@ -94,6 +94,7 @@ impl Sessions {
             traces: spec.traces,
             answer_decorator: AnswerDecorator::new(&server_info(Revision::NEWEST)),
             parked: ParkedCalls::default(),
+            kept_results: KeptResults::default(),
             mint: spec.mint,
         };
         let sessions = Self(Arc::new(SessionContext {
