@@ -4,7 +4,7 @@
 
 use super::entry::HistoryEntry;
 use super::query::Kind;
-use super::record::{CallRecord, RecordBody};
+use super::record::{CallRecord, KeptRequest, RecordBody};
 use super::redaction::{KeptBody, SERVER_NAMES};
 
 /// Number of integers in a head, 8 bytes each.
@@ -23,7 +23,12 @@ const RESULT_SHIFT: u32 = 8;
 
 /// Appends a masked call.
 pub(super) fn push(block: &mut Vec<u8>, record: &CallRecord, id: i64, kind: i64) {
-    let params = record.params.as_ref().and_then(RecordBody::kept);
+    let KeptRequest {
+        name,
+        id: request_id,
+        params,
+    } = record.request.kept();
+    let params = params.as_ref();
     let result = record.result.as_ref().and_then(RecordBody::kept);
     let state = |body: Option<&KeptBody>| body.map_or(0, KeptBody::state);
     let names = if record.has_server_names {
@@ -47,10 +52,10 @@ pub(super) fn push(block: &mut Vec<u8>, record: &CallRecord, id: i64, kind: i64)
         states,
     ];
     let texts: [Option<&str>; TEXTS] = [
-        Some(&record.name),
+        Some(name),
         record.client.as_deref(),
         Some(record.revision),
-        Some(&record.request_id),
+        Some(request_id),
         record.code.as_deref(),
         params.map(|body| body.text.as_str()),
         result.map(|body| body.text.as_str()),
@@ -185,9 +190,10 @@ mod tests {
         let second = calls(&block).nth(1).unwrap();
         assert_eq!((second.kind(), second.session()), (7, record(2).session));
         let entry = second.entry(&[]);
-        let params = record(2).params.unwrap();
+        let request = record(2).request;
         assert_eq!((entry.at, entry.name.as_str()), (2, "tool-2"));
-        assert_eq!(entry.params.as_ref(), params.kept().map(|body| &body.text));
+        let params = request.kept().params.as_ref();
+        assert_eq!(entry.params.as_ref(), params.map(|body| &body.text));
         assert_eq!((entry.params_state, entry.result_state), (WHOLE, WHOLE));
         assert_eq!(entry.code, None);
         for length in 0..block.len() {

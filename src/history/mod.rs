@@ -246,9 +246,12 @@ impl History {
         &self.0.state.secrets
     }
 
-    fn push(&self, record: CallRecord) {
-        self.0.events.publish(EventKind::Call, || record.event());
+    fn push(&self, mut record: CallRecord, body_max: usize) {
         let state = &self.0.state;
+        if self.0.events.gathers() {
+            record.mask(body_max, &state.secrets);
+            self.0.events.publish(EventKind::Call, || record.event());
+        }
         let settings = state.settings.load();
         if settings.enabled && !state.queue.push(record, settings.queue_max) {
             state.counters.add(Counter::HistoryLost);

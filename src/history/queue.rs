@@ -157,6 +157,7 @@ impl QueueState {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::history::record::RecordRequest;
     use crate::history::tests::record;
 
     #[test]
@@ -189,7 +190,7 @@ mod tests {
         );
         drop((flushed, batch));
         let large = || CallRecord {
-            name: "x".repeat(RING_BYTES_MAX / 4).into(),
+            request: RecordRequest::Raw("x".repeat(RING_BYTES_MAX / 4).into()),
             ..record(1)
         };
         for _ in 0..10 {

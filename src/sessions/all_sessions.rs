@@ -220,7 +220,7 @@ impl Sessions {
             match &opened {
                 Ok((_, answer)) => call_telemetry.end(CallEnding::Done, answer.len()),
                 Err(failure) => call_telemetry.end(CallEnding::Failed(failure), 0),
-            }
+            };
         }
         opened
     }

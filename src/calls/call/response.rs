@@ -18,7 +18,7 @@ use crate::calls::result_preview::LargeResult;
 use crate::calls::{consent, tasks};
 use crate::catalog::{PREVIEW_ABOVE_MIN, Snapshot};
 use crate::downstream::{TaskMode, lost};
-use crate::history::{CallEnding, is_tool_error};
+use crate::history::{CallEnding, CallOutcome};
 use crate::id::ServerName;
 use crate::metrics::{Measure, MethodLabel, Network, Series};
 use crate::protocol::{
@@ -77,12 +77,6 @@ impl Call {
             return;
         }
         self.context.counters.add(outcome_counter(&answer));
-        if let Ok(response) = &answer
-            && let Outcome::Result(result) = &response.outcome
-            && is_tool_error(&self.method, result)
-        {
-            self.context.counters.add(Counter::ToolErrors);
-        }
         if is_task {
             return self.on_task_end(answer);
         }
@@ -330,8 +324,12 @@ impl Call {
         ending: CallEnding<'_>,
         owner: &mut impl CallOwner,
     ) {
-        if let Some(call_telemetry) = self.call_telemetry.take() {
-            call_telemetry.end(ending, reply.size());
+        let outcome = match self.call_telemetry.take() {
+            Some(call_telemetry) => call_telemetry.end(ending, reply.size()),
+            None => ending.outcome(&self.method),
+        };
+        if outcome == CallOutcome::ToolError {
+            self.context.counters.add(Counter::ToolErrors);
         }
         let room = self.room.take();
         self.client.answer(self.number, reply, room, owner);

@@ -27,7 +27,7 @@ async fn without_a_file_the_last_calls_are_read_from_memory() {
         (&json!(1), &json!(REDACTED))
     );
     for round in 1..=3_u64 {
-        (0..1500).for_each(|at| history.push(record(round * 10_000 + at)));
+        (0..1500).for_each(|at| history.push(record(round * 10_000 + at), 0));
         let last = page(history, &[("limit", "1000")]).await;
         assert_eq!(times(&last).len(), 1000, "round {round}");
         assert_eq!(times(&last)[999], round * 10_000 + 500);
@@ -39,7 +39,7 @@ async fn without_a_file_the_last_calls_are_read_from_memory() {
         file: true,
         ..settings
     });
-    history.push(record(1));
+    history.push(record(1), 0);
     assert_eq!(
         page(history, &[]).await["total"],
         1,
