@@ -88,10 +88,10 @@ impl AnswerDecorator {
         ClientReply::Json(self.answer(id, result, None, to))
     }
 
-    /// Returns the response with the gateway's state. It must not be cached, because it is outdated
-    /// immediately.
-    pub(crate) fn tree(&self, id: &RequestId, tree: &RawJson, to: Revision) -> ClientReply {
-        ClientReply::Json(self.answer(id, tree, Some(CacheHints::NONE), to))
+    /// Returns the response with a resource of the gateway. It must not be cached: the gateway's
+    /// state is outdated immediately, and a kept result is for one client.
+    pub(crate) fn uncached(&self, id: &RequestId, read: &RawJson, to: Revision) -> ClientReply {
+        ClientReply::Json(self.answer(id, read, Some(CacheHints::NONE), to))
     }
 
     /// Returns the response to `server/discover`. It must not be cached while a server is missing

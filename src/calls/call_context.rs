@@ -12,6 +12,7 @@ use crate::bridge::headers::ClientHeaders;
 use crate::bridge::meta::TRACEPARENT;
 use crate::calls::answer_decorator::AnswerDecorator;
 use crate::calls::call_telemetry::CallTelemetry;
+use crate::calls::kept_results::KeptResults;
 use crate::calls::parked_calls::ParkedCalls;
 use crate::calls::quota::{Quota, QuotaShare};
 use crate::calls::request_trace::RequestTrace;
@@ -45,6 +46,7 @@ pub(crate) struct CallContext {
     /// The decorator for clients whose view is the whole gateway.
     pub(crate) answer_decorator: AnswerDecorator,
     pub(crate) parked: ParkedCalls,
+    pub(crate) kept_results: KeptResults,
     /// Mints random UUIDs.
     pub(crate) mint: fn() -> Uuid,
 }
@@ -63,6 +65,19 @@ impl CallContext {
             }
             _ => Cow::Borrowed(&self.answer_decorator),
         }
+    }
+
+    /// The size above which clients of a view get a preview of a tool's result; `None` for never.
+    pub(crate) fn preview_above(&self, server: &ServerName, view: &ViewId) -> Option<usize> {
+        let of_server = || {
+            self.downstreams
+                .get(server)?
+                .settings()
+                .limits
+                .results
+                .preview_above
+        };
+        self.catalog.results(view).preview_above.or_else(of_server)
     }
 
     /// Starts the telemetry of a request that arrived on the worker thread with this index.

@@ -133,8 +133,12 @@ impl CallTelemetry {
         }
     }
 
-    /// Ends the telemetry with the answer that the client reads.
-    pub(crate) fn end(mut self: Box<Self>, ending: CallEnding<'_>, answer_bytes: usize) {
+    /// Ends the telemetry with the answer that the client reads. Returns the outcome.
+    pub(crate) fn end(
+        mut self: Box<Self>,
+        ending: CallEnding<'_>,
+        answer_bytes: usize,
+    ) -> CallOutcome {
         let outcome = ending.outcome(&self.method);
         let (span, _log) = (self.span(), Self::log_scope(Some(&self)));
         if let Some(record) = self.record.take() {
@@ -147,6 +151,7 @@ impl CallTelemetry {
         if let Some(trace) = self.trace.take() {
             trace.end(error());
         }
+        outcome
     }
 }
 

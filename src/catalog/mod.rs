@@ -56,7 +56,8 @@ pub use public_name::may_belong_to;
 pub use public_pages::InvalidCursor;
 pub use server_part::{Quarantined, ServerPart};
 pub use settings::{
-    CatalogSettings, IngestLimits, NameSettings, ToolOverrides, ViewSettings, Wrap,
+    CatalogSettings, IngestLimits, NameSettings, PREVIEW_ABOVE_MIN, ResultSettings, ToolOverrides,
+    ViewSettings, Wrap,
 };
 pub use snapshot::{Changes, EXTENSIONS, ItemOwner, OneServer, Snapshot, SuspendedItem};
 pub use tool_override::{AnnotationOverrides, ToolOverride};

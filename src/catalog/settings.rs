@@ -47,7 +47,18 @@ pub struct ViewSettings {
     pub deny: Vec<String>,
     pub expose: Exposure,
     pub overrides: ToolOverrides,
+    pub results: ResultSettings,
 }
+
+/// How the results of tools reach clients.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ResultSettings {
+    /// Size in bytes above which clients get a preview; `None` for never.
+    pub preview_above: Option<usize>,
+}
+
+/// Minimum value of [`ResultSettings::preview_above`], in bytes: a preview has about 3 KiB.
+pub const PREVIEW_ABOVE_MIN: usize = 16 * 1024;
 
 /// Limits of the merged catalog.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -226,6 +226,10 @@ pub struct StatusArguments {
     /// Redraws a terminal and restores it at the end; appends if the output is not a terminal.
     #[arg(short, long)]
     pub watch: bool,
+
+    /// Include the gateway's own actors
+    #[arg(short, long)]
+    pub all: bool,
 }
 
 #[cfg(test)]
@@ -247,7 +251,7 @@ mod tests {
     fn the_config_option_is_accepted_before_and_after_the_command() {
         let status = Command::Status(StatusArguments {
             json: true,
-            watch: false,
+            ..StatusArguments::default()
         });
         let cases = [
             ("", None, Command::Serve),

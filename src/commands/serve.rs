@@ -96,7 +96,7 @@ async fn run_gateway(
 ) -> Result<(), CliError> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut gateway = Box::pin(Gateway::start(file, loaded, clients, log)).await?;
-    print_access(&gateway);
+    print_next_steps(&gateway);
     let report = AbortOnDropHandle::new(actix::spawn(report_start(gateway.server_counts())));
     let ended = tokio::select! {
         ended = gateway.ended() => ended,
@@ -129,16 +129,20 @@ async fn report_start(counts: impl Fn() -> ServerCounts) {
     }
 }
 
-/// Prints the token and a sign-in link. Only on a terminal, because secrets must not be logged.
-fn print_access(gateway: &Gateway) {
-    if !std::io::stderr().is_terminal() {
+/// Prints what to do next. Only on a terminal, because the link signs in and must not be logged.
+fn print_next_steps(gateway: &Gateway) {
+    let Some(link) = gateway
+        .login_link()
+        .filter(|_| std::io::stderr().is_terminal())
+    else {
         return;
-    }
-    if let Some(token) = gateway.api_token() {
-        telemetry::print_line(&format!("API token: {token}"));
-    }
-    if let Some(link) = gateway.login_link() {
-        telemetry::print_line(&format!("Dashboard: {link}"));
+    };
+    for (what, how) in [
+        ("Add a server:", "mcpvisor servers add NAME -- PROGRAM …"),
+        ("Connect a client:", "mcpvisor clients connect CLIENT"),
+        ("Open the dashboard:", link.as_str()),
+    ] {
+        telemetry::print_line(&format!("{what:<20} {how}"));
     }
 }
 

@@ -23,22 +23,26 @@ pub(crate) fn show_status(
     let data_dir = gateway_data_dir(path)?;
     current_thread_runtime()?.block_on(async {
         if arguments.watch {
-            return watch(&data_dir, arguments.json).await;
+            return watch(&data_dir, arguments).await;
         }
         let status = ask_status(&data_dir).await?;
-        print(&shown(&status, arguments.json, &Screen::of_stdout())?)
+        print(&shown(&status, arguments, &Screen::of_stdout())?)
     })
 }
 
-fn shown(status: &Status, as_json: bool, screen: &Screen) -> Result<String, CliError> {
-    match as_json {
+fn shown(
+    status: &Status,
+    arguments: &StatusArguments,
+    screen: &Screen,
+) -> Result<String, CliError> {
+    match arguments.json {
         true => pretty(status),
-        false => Ok(tree(status, screen)),
+        false => Ok(tree(status, screen, arguments.all)),
     }
 }
 
 /// Shows the status repeatedly; on a terminal in place, with keys to scroll.
-async fn watch(data_dir: &Path, as_json: bool) -> Result<(), CliError> {
+async fn watch(data_dir: &Path, arguments: &StatusArguments) -> Result<(), CliError> {
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
     let mut resized = signal(SignalKind::window_change())?;
@@ -55,7 +59,7 @@ async fn watch(data_dir: &Path, as_json: bool) -> Result<(), CliError> {
     loop {
         let screen = Screen::of_stdout();
         let text = match &status {
-            Ok(status) => shown(status, as_json, &screen)?,
+            Ok(status) => shown(status, arguments, &screen)?,
             Err(error) => printable(&format!("{error}\n")),
         };
         let window = screen.window(&text, first);

@@ -43,6 +43,7 @@ pub(crate) fn views(section: &Section<'_>, config: &Config) -> NamedViews {
             deny: keys.deny,
             expose: keys.expose,
             overrides: keys.tools,
+            results: keys.results,
         };
         views.insert(name.into(), settings);
     }

@@ -39,7 +39,7 @@ pub(super) fn findings(status: Option<&Status>) -> Vec<Finding> {
     }
     for trouble in troubles(status) {
         let name = &trouble.server;
-        let message = format!("`{name}` is {}: {}", trouble.state, trouble.reason);
+        let message = format!("`{name}`: {} · {}", trouble.lasting, trouble.reason);
         let advice = format!("`mcpvisor servers logs {name}`, `mcpvisor servers crashes {name}`");
         let finding = match trouble.is_down {
             true => Finding::error("server", message),
@@ -59,7 +59,7 @@ mod tests {
 
     #[test]
     fn servers_in_trouble_are_found_with_their_reason() {
-        let down = json!({"name": "git", "state": "backoff", "connection": {"shared": {"last_exit": "failed: refused"}}});
+        let down = json!({"name": "git", "state": "backoff", "connection": {"shared": {"phase": "backoff", "failing_ms": 61_000, "failures": 4, "last_exit": "failed: refused"}}});
         let refusing =
             json!({"name": "web", "state": "up", "connection": {"breaker": {"state": "open"}}});
         let status = json!({
@@ -71,8 +71,11 @@ mod tests {
         let found: Vec<(Level, &str)> = found.iter().map(|it| (it.level, &*it.message)).collect();
         let expected = [
             (Level::Ok, "runs, pid 7"),
-            (Level::Error, "`git` is backoff: refused"),
-            (Level::Warning, "`web` is up: breaker · open"),
+            (
+                Level::Error,
+                "`git`: failing for 1m 1s, 4 attempts · refused",
+            ),
+            (Level::Warning, "`web`: up for <1s · breaker · open"),
         ];
         assert_eq!(found, expected);
         assert_eq!(findings(None)[0].level, Level::Note);

@@ -9,7 +9,7 @@ use secrecy::ExposeSecret;
 use crate::auth::subject;
 use crate::bridge::headers::{ClientHeaders, UserClaim};
 use crate::bridge::seal::Digest;
-use crate::catalog::NameSettings;
+use crate::catalog::{NameSettings, ResultSettings};
 use crate::credentials::GrantKind;
 use crate::downstream::caller::Caller;
 use crate::downstream::resilience::Resilience;
@@ -274,6 +274,7 @@ pub struct ServerLimits {
     pub log_lines: usize,
     /// Whether log lines that belong to no call go to all clients of a shared connection.
     pub share_logs: bool,
+    pub results: ResultSettings,
 }
 
 impl Default for ServerLimits {
@@ -300,6 +301,7 @@ impl Default for ServerLimits {
             undelivered_max: 16 << 20,
             log_lines: 200,
             share_logs: false,
+            results: ResultSettings::default(),
         }
     }
 }

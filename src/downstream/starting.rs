@@ -59,6 +59,14 @@ impl StartStage {
         }
     }
 
+    /// Whether an operator has to sign in.
+    pub(crate) fn needs_login(&self) -> bool {
+        matches!(
+            self,
+            Self::SignIn(SignInPlace::Page(_) | SignInPlace::Gateway)
+        )
+    }
+
     /// Describes the stage of this server's start.
     pub(crate) fn summary(&self, server: &ServerName) -> String {
         match self {

@@ -212,11 +212,6 @@ impl Gateway {
         })
     }
 
-    /// The API token; `None` if the gateway does not listen.
-    pub fn api_token(&self) -> Option<String> {
-        self.operator.token.as_ref().map(|token| token.expose())
-    }
-
     /// A single-use link that signs in to the dashboard; `None` if the gateway does not listen.
     pub fn login_link(&self) -> Option<String> {
         self.operator.login_link().ok()

@@ -4,7 +4,7 @@
 
 use super::entry::HistoryEntry;
 use super::query::Kind;
-use super::record::CallRecord;
+use super::record::{CallRecord, KeptRequest, RecordBody};
 use super::redaction::{KeptBody, SERVER_NAMES};
 
 /// Number of integers in a head, 8 bytes each.
@@ -21,15 +21,22 @@ const ABSENT: u32 = u32::MAX;
 /// Bit offset of the result's state in the number that holds both bodies' states.
 const RESULT_SHIFT: u32 = 8;
 
-/// Appends a call.
+/// Appends a masked call.
 pub(super) fn push(block: &mut Vec<u8>, record: &CallRecord, id: i64, kind: i64) {
-    let state = |body: &Option<KeptBody>| body.as_ref().map_or(0, KeptBody::state);
+    let KeptRequest {
+        name,
+        id: request_id,
+        params,
+    } = record.request.kept();
+    let params = params.as_ref();
+    let result = record.result.as_ref().and_then(RecordBody::kept);
+    let state = |body: Option<&KeptBody>| body.map_or(0, KeptBody::state);
     let names = if record.has_server_names {
         SERVER_NAMES
     } else {
         0
     };
-    let states = state(&record.params) | names | state(&record.result) << RESULT_SHIFT;
+    let states = state(params) | names | state(result) << RESULT_SHIFT;
     let number = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
     let durations = &record.durations;
     let numbers: [i64; NUMBERS] = [
@@ -45,13 +52,13 @@ pub(super) fn push(block: &mut Vec<u8>, record: &CallRecord, id: i64, kind: i64)
         states,
     ];
     let texts: [Option<&str>; TEXTS] = [
-        Some(&record.name),
+        Some(name),
         record.client.as_deref(),
         Some(record.revision),
-        Some(&record.request_id),
+        Some(request_id),
         record.code.as_deref(),
-        record.params.as_ref().map(|body| body.text.as_str()),
-        record.result.as_ref().map(|body| body.text.as_str()),
+        params.map(|body| body.text.as_str()),
+        result.map(|body| body.text.as_str()),
     ];
     block.reserve(HEAD + texts.iter().flatten().map(|text| text.len()).sum::<usize>());
     for number in numbers {
@@ -183,9 +190,10 @@ mod tests {
         let second = calls(&block).nth(1).unwrap();
         assert_eq!((second.kind(), second.session()), (7, record(2).session));
         let entry = second.entry(&[]);
-        let params = record(2).params.unwrap().text;
+        let request = record(2).request;
         assert_eq!((entry.at, entry.name.as_str()), (2, "tool-2"));
-        assert_eq!(entry.params, Some(params));
+        let params = request.kept().params.as_ref();
+        assert_eq!(entry.params.as_ref(), params.map(|body| &body.text));
         assert_eq!((entry.params_state, entry.result_state), (WHOLE, WHOLE));
         assert_eq!(entry.code, None);
         for length in 0..block.len() {

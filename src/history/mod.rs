@@ -1,13 +1,14 @@
 //! The call history: one record for each call at the edge, however it ended.
 //!
-//! A call starts a [`PendingCall`] and ends it with its outcome; stored bodies are free of secrets
-//! from the start (`redaction`). Records wait in a bounded queue for the single thread that writes
-//! them to a file of the data directory: no call ever waits for the disk, and records above the
-//! limit are dropped and counted. Operators read pages of it (`query`).
+//! A call starts a [`PendingCall`] and ends it with its outcome. Records wait in a bounded queue for
+//! a single thread, which removes secrets (`redaction`) and writes them to tables, so that operators
+//! can read pages (`query`). By default, the tables are in memory: the queue keeps the last calls,
+//! and the thread works only when an operator reads. With `history.file`, the tables are a file of
+//! the data directory: no call ever waits for the disk, and records above the limit are dropped and
+//! counted.
 
 mod block;
 mod entry;
-mod file;
 mod pending;
 mod query;
 mod queue;
@@ -15,6 +16,7 @@ mod record;
 mod redaction;
 mod search;
 mod settings;
+mod tables;
 mod writer;
 
 #[cfg(test)]
@@ -33,13 +35,15 @@ use rusqlite::Connection;
 use tokio::sync::Semaphore;
 use tokio::task::spawn_blocking;
 use tokio::time::{Instant, timeout};
+use uuid::Uuid;
 
 use crate::masking::LiveSecrets;
 use crate::protocol::Request;
-use crate::store::{DirectoryLease, database};
+use crate::store::DirectoryLease;
 use crate::telemetry::{Counter, Counters, EventFeed, EventKind};
 use queue::RecordQueue;
 use record::CallRecord;
+use tables::HistoryPlace;
 use writer::{DIRECTORY_AWAY, HistoryState};
 
 pub use entry::{CallPage, HistoryEntry, HistoryPage, NotReplayable, RecordedCall};
@@ -74,13 +78,11 @@ pub struct History(Arc<HistoryParts>);
 
 struct HistoryParts {
     state: Arc<HistoryState>,
-    /// Secrets that are masked in records.
-    secrets: LiveSecrets,
     /// Receives an event for each completed call.
     events: EventFeed,
     readers: Arc<Semaphore>,
-    /// An idle connection for readers, with the number of its directory.
-    idle: Mutex<Option<(u64, Connection)>>,
+    /// An idle connection for readers, with its place.
+    idle: Mutex<Option<((HistoryPlace, u64), Connection)>>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -119,16 +121,19 @@ impl History {
         settings: HistorySettings,
         (counters, events, secrets, lease): (Counters, EventFeed, LiveSecrets, DirectoryLease),
     ) -> Self {
-        Self(Arc::new(HistoryParts {
-            state: Arc::new(HistoryState {
-                path: path.to_owned(),
-                settings: ArcSwap::from_pointee(settings),
-                queue: RecordQueue::default(),
-                counters,
-                lease,
-                failure: ArcSwapOption::empty(),
-            }),
+        let state = HistoryState {
+            path: path.to_owned(),
+            memory: format!("history-{}", Uuid::new_v4()),
             secrets,
+            settings: ArcSwap::from_pointee(settings),
+            queue: RecordQueue::default(),
+            counters,
+            lease,
+            failure: ArcSwapOption::empty(),
+        };
+        state.configure_queue();
+        Self(Arc::new(HistoryParts {
+            state: Arc::new(state),
             events,
             readers: Arc::new(Semaphore::new(READERS_MAX)),
             idle: Mutex::default(),
@@ -139,6 +144,7 @@ impl History {
     /// Applies new settings.
     pub fn configure(&self, settings: HistorySettings) {
         self.0.state.settings.store(Arc::new(settings));
+        self.0.state.configure_queue();
     }
 
     /// Starts the record of a call; `None` while recording is off.
@@ -215,20 +221,19 @@ impl History {
         read: impl FnOnce(&Connection) -> rusqlite::Result<T>,
     ) -> Result<T, HistoryError> {
         let unavailable = |error: String| HistoryError::Unavailable(error);
-        let number = self.0.state.lease.number();
-        let number = number.ok_or_else(|| unavailable(DIRECTORY_AWAY.to_owned()))?;
+        let place = self.0.state.place();
+        let place = place.ok_or_else(|| unavailable(DIRECTORY_AWAY.to_owned()))?;
         let idle = self.0.idle.lock().take();
         let connection = match idle {
-            Some((of, connection)) if of == number => connection,
-            _ => database::connect(&self.0.state.path)
-                .map_err(|error| unavailable(error.to_string()))?,
+            Some((of, connection)) if of == place => connection,
+            _ => (place.0.connect()).map_err(|error| unavailable(error.to_string()))?,
         };
         let found = read(&connection).map_err(|error| unavailable(error.to_string()))?;
-        *self.0.idle.lock() = Some((number, connection));
+        *self.0.idle.lock() = Some((place, connection));
         Ok(found)
     }
 
-    /// Writes all waiting records, and ends the thread. Blocks until then.
+    /// Writes all waiting records to the file, if any, and ends the thread. Blocks until then.
     pub fn stop(&self) {
         self.0.state.queue.close();
         if let Some(thread) = self.0.thread.lock().take() {
@@ -238,12 +243,15 @@ impl History {
     }
 
     fn secrets(&self) -> &LiveSecrets {
-        &self.0.secrets
+        &self.0.state.secrets
     }
 
-    fn push(&self, record: CallRecord) {
-        self.0.events.publish(EventKind::Call, || record.event());
+    fn push(&self, mut record: CallRecord, body_max: usize) {
         let state = &self.0.state;
+        if self.0.events.gathers() {
+            record.mask(body_max, &state.secrets);
+            self.0.events.publish(EventKind::Call, || record.event());
+        }
         let settings = state.settings.load();
         if settings.enabled && !state.queue.push(record, settings.queue_max) {
             state.counters.add(Counter::HistoryLost);

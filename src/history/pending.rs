@@ -6,10 +6,11 @@ use memchr::memmem::Finder;
 use tokio::time::Instant;
 
 use super::History;
-use super::record::{CallDurations, CallOutcome, CallRecord};
-use super::redaction::{KeptBody, redact, redact_member};
+use super::record::{
+    CallDurations, CallOutcome, CallRecord, KeptRequest, METHOD_MAX, RecordBody, RecordRequest, cut,
+};
+use super::redaction::redact;
 use crate::id::ServerName;
-use crate::masking::REDACTED;
 use crate::protocol::{Failure, Method, RawJson, Request, Revision};
 use crate::telemetry::unix_millis;
 
@@ -22,10 +23,9 @@ const SEARCHED_MAX: usize = 64 * 1024;
 /// Bytes searched at each end of a larger result.
 const END: usize = 1024;
 
-/// Maximum lengths of a record's texts, in bytes; longer ones are truncated.
-const METHOD_MAX: usize = 64;
-const NAME_MAX: usize = 512;
-const REQUEST_ID_MAX: usize = 128;
+/// Maximum size of a body that is recorded as it was sent, in bytes; larger ones are masked and
+/// truncated at once, which costs little beside passing them on.
+const RAW_MAX: usize = 64 * 1024;
 
 /// The caller of a recorded call.
 #[derive(Clone, Debug)]
@@ -62,8 +62,14 @@ pub struct PendingCall {
     started: Instant,
     sent: Option<Instant>,
     body_max: usize,
-    /// `None` once it has ended.
-    record: Option<CallRecord>,
+    frame: RawJson,
+    method: Method,
+    server: Option<ServerName>,
+    has_server_names: bool,
+    session: Option<u32>,
+    client: Option<Arc<str>>,
+    revision: &'static str,
+    has_ended: bool,
 }
 
 impl PendingCall {
@@ -78,49 +84,30 @@ impl PendingCall {
         caller: &RecordedCaller<'_>,
         body_max: usize,
     ) -> Self {
-        let frame = request.frame.as_str();
-        let secrets = history.secrets();
-        let params = (body_max > 0).then(|| redact_member(frame, "params", body_max, secrets));
-        let name = request.item().unwrap_or_default();
-        let record = CallRecord {
-            at: 0,
-            method: cut(request.method.as_str(), METHOD_MAX),
-            server: caller.at_server.cloned(),
-            outcome: CallOutcome::Cancelled,
-            name: match secrets.replaced(&name, REDACTED) {
-                Some(masked) => cut(&masked, NAME_MAX),
-                None => cut(&name, NAME_MAX),
-            },
-            has_server_names: caller.at_server.is_some(),
-            session: caller.session,
-            client: caller.client.cloned(),
-            revision: caller.revision.as_str(),
-            request_id: cut(request.id.as_str(), REQUEST_ID_MAX),
-            code: None,
-            durations: CallDurations::default(),
-            request_bytes: frame.len() as u64,
-            answer_bytes: 0,
-            params: params.flatten(),
-            result: None,
-        };
         log::debug!(
-            target: CALLS, "type" = "mcp_request", method = &*record.method,
-            target = &*record.name, "requestId" = &*record.request_id; "request"
+            target: CALLS, "type" = "mcp_request", method = request.method.as_str(),
+            target = &*request.item().unwrap_or_default(), "requestId" = request.id.as_str();
+            "request"
         );
         Self {
             history,
             started: Instant::now(),
             sent: None,
             body_max,
-            record: Some(record),
+            frame: request.frame.clone(),
+            method: request.method.clone(),
+            server: caller.at_server.cloned(),
+            has_server_names: caller.at_server.is_some(),
+            session: caller.session,
+            client: caller.client.cloned(),
+            revision: caller.revision.as_str(),
+            has_ended: false,
         }
     }
 
     /// Sets the server that receives the call.
     pub fn at_server(&mut self, server: &ServerName) {
-        if let Some(record) = &mut self.record {
-            record.server = Some(server.clone());
-        }
+        self.server = Some(server.clone());
     }
 
     /// Sets when the call was last sent to its server.
@@ -130,63 +117,92 @@ impl PendingCall {
 
     /// Completes the record with this outcome, which must match `ending`.
     pub fn end(mut self, ending: CallEnding<'_>, outcome: CallOutcome, answer_bytes: usize) {
-        let Some(mut record) = self.record.take() else {
-            return;
-        };
         if let CallEnding::Failed(failure) = ending
-            && record.server.is_none()
+            && self.server.is_none()
         {
             let server = failure.server.as_deref();
-            record.server = server.and_then(|server| ServerName::try_new(server).ok());
+            self.server = server.and_then(|server| ServerName::try_new(server).ok());
         }
-        record.outcome = outcome;
-        record.code = code(ending);
-        record.result = self.kept_result(ending);
-        record.answer_bytes = answer_bytes as u64;
-        self.push(record);
+        self.push(Some(ending), outcome, answer_bytes);
     }
 
-    fn kept_result(&self, ending: CallEnding<'_>) -> Option<KeptBody> {
-        let keep = |text: &str| redact(text, self.body_max, self.history.secrets());
+    fn recorded_request(&self) -> RecordRequest {
+        let frame = self.frame.as_str();
+        match frame.len() {
+            0..=RAW_MAX => RecordRequest::Raw(frame.into()),
+            _ => {
+                let frame = self.frame.as_bytes().clone();
+                let secrets = self.history.secrets();
+                RecordRequest::Kept(KeptRequest::of(frame, self.body_max, secrets))
+            }
+        }
+    }
+
+    fn result(&self, ending: CallEnding<'_>) -> Option<RecordBody> {
+        let body = |text: &str| match text.len() {
+            0..=RAW_MAX => RecordBody::Raw(text.into()),
+            _ => RecordBody::Kept(redact(text, self.body_max, self.history.secrets())),
+        };
         match ending {
             _ if self.body_max == 0 => None,
-            CallEnding::Result(value) | CallEnding::Error(value) => Some(keep(value.as_str())),
-            CallEnding::Failed(failure) => {
-                Some(keep(RawJson::from_value(&failure.error_object()).as_str()))
-            }
+            CallEnding::Result(value) | CallEnding::Error(value) => Some(body(value.as_str())),
+            CallEnding::Failed(failure) => Some(body(&failure.error_object().to_string())),
             CallEnding::Done | CallEnding::InputRequired | CallEnding::Task => None,
         }
     }
 
-    fn push(&self, mut record: CallRecord) {
+    fn push(&mut self, ending: Option<CallEnding<'_>>, outcome: CallOutcome, answer_bytes: usize) {
+        self.has_ended = true;
         let now = Instant::now();
         let micros = |from: Instant, to: Instant| {
             let time = to.saturating_duration_since(from);
             u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
         };
-        record.at = unix_millis();
-        record.durations = CallDurations {
-            total: micros(self.started, now),
-            server: self.sent.map_or(0, |sent| micros(sent, now)),
-            queue: micros(self.started, self.sent.unwrap_or(now)),
+        let record = CallRecord {
+            at: unix_millis(),
+            method: self.method.clone(),
+            server: self.server.take(),
+            outcome,
+            request: self.recorded_request(),
+            has_server_names: self.has_server_names,
+            session: self.session,
+            client: self.client.take(),
+            revision: self.revision,
+            code: ending.and_then(code),
+            durations: CallDurations {
+                total: micros(self.started, now),
+                server: self.sent.map_or(0, |sent| micros(sent, now)),
+                queue: micros(self.started, self.sent.unwrap_or(now)),
+            },
+            request_bytes: self.frame.as_bytes().len() as u64,
+            answer_bytes: answer_bytes as u64,
+            result: ending.and_then(|ending| self.result(ending)),
         };
+        if Self::is_logged() {
+            self.log(&record);
+        }
+        self.history.push(record, self.body_max);
+    }
+
+    fn log(&self, record: &CallRecord) {
+        let frame = self.frame.as_bytes().clone();
+        let request = KeptRequest::of(frame, 0, self.history.secrets());
         log::debug!(
-            target: CALLS, "type" = "mcp_response", method = &*record.method,
-            target = &*record.name, "requestId" = &*record.request_id,
+            target: CALLS, "type" = "mcp_response", method = record.method.as_str(),
+            target = &*request.name, "requestId" = &*request.id,
             server = record.server.as_ref().map_or("", |server| server.as_str()),
             duration = record.durations.total as f64 / 1000.0,
             success = record.outcome == CallOutcome::Ok,
             outcome = record.outcome.as_str(), code = record.code.as_deref().unwrap_or("");
             "answer"
         );
-        self.history.push(record);
     }
 }
 
 impl Drop for PendingCall {
     fn drop(&mut self) {
-        if let Some(record) = self.record.take() {
-            self.push(record);
+        if !self.has_ended {
+            self.push(None, CallOutcome::Cancelled, 0);
         }
     }
 }
@@ -230,9 +246,4 @@ fn code(ending: CallEnding<'_>) -> Option<Box<str>> {
             None
         }
     }
-}
-
-fn cut(text: &str, max: usize) -> Box<str> {
-    let end = text.floor_char_boundary(max);
-    text.get(..end).unwrap_or_default().into()
 }

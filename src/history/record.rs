@@ -1,12 +1,14 @@
 //! The record of one call.
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
+use bytes::Bytes;
 use serde_json::{Value, json};
 
-use super::redaction::KeptBody;
+use super::redaction::{KeptBody, redact, redact_member};
 use crate::id::ServerName;
-use crate::protocol::ErrorKind;
+use crate::masking::{LiveSecrets, REDACTED};
+use crate::protocol::{Envelope, ErrorKind, Method};
 
 macro_rules! outcomes {
     ($($(#[$doc:meta])* $outcome:ident = $name:literal,)*) => {
@@ -79,31 +81,117 @@ impl CallOutcome {
     }
 }
 
+/// Maximum lengths of a record's texts, in bytes; longer ones are truncated.
+pub(super) const METHOD_MAX: usize = 64;
+const NAME_MAX: usize = 512;
+const REQUEST_ID_MAX: usize = 128;
+
+/// The request of a call.
+#[derive(Clone, Debug)]
+pub(super) enum RecordRequest {
+    /// As it was sent: masking costs more than everything else about a record, so it waits until
+    /// the record is written or read.
+    Raw(Box<str>),
+    Kept(KeptRequest),
+}
+
+/// What is kept of a request.
+#[derive(Clone, Debug, Default)]
+pub(super) struct KeptRequest {
+    /// The name of the tool or prompt, or the URI, as the client wrote it.
+    pub(super) name: Box<str>,
+    /// Raw JSON.
+    pub(super) id: Box<str>,
+    pub(super) params: Option<KeptBody>,
+}
+
+impl KeptRequest {
+    /// Reads the request that a client sent.
+    pub(super) fn of(frame: Bytes, body_max: usize, secrets: &LiveSecrets) -> Self {
+        let Ok(Envelope::Request(request)) = Envelope::parse(frame) else {
+            // It was a request when it came.
+            return Self::default();
+        };
+        let name = request.item().unwrap_or_default();
+        // A secret is not found any more once it is cut.
+        let masked = secrets.replaced(&name, REDACTED);
+        let frame = request.frame.as_str();
+        let params = (body_max > 0).then(|| redact_member(frame, "params", body_max, secrets));
+        Self {
+            name: cut(masked.as_deref().unwrap_or(&name), NAME_MAX),
+            id: cut(request.id.as_str(), REQUEST_ID_MAX),
+            params: params.flatten(),
+        }
+    }
+}
+
+/// A result or an error.
+#[derive(Clone, Debug)]
+pub(super) enum RecordBody {
+    /// As it was sent.
+    Raw(Box<str>),
+    /// What is kept of it.
+    Kept(KeptBody),
+}
+
+impl RecordRequest {
+    /// What is kept of the request; nothing before [`CallRecord::mask`].
+    pub(super) fn kept(&self) -> &KeptRequest {
+        static NOTHING: LazyLock<KeptRequest> = LazyLock::new(KeptRequest::default);
+        match self {
+            Self::Raw(_) => &NOTHING,
+            Self::Kept(request) => request,
+        }
+    }
+
+    fn size(&self) -> usize {
+        match self {
+            Self::Raw(frame) => frame.len(),
+            Self::Kept(KeptRequest { name, id, params }) => {
+                name.len() + id.len() + params.as_ref().map_or(0, |body| body.text.len())
+            }
+        }
+    }
+}
+
+impl RecordBody {
+    /// What is kept of the body; `None` before [`CallRecord::mask`].
+    pub(super) fn kept(&self) -> Option<&KeptBody> {
+        match self {
+            Self::Raw(_) => None,
+            Self::Kept(body) => Some(body),
+        }
+    }
+
+    fn size(&self) -> usize {
+        match self {
+            Self::Raw(text) => text.len(),
+            Self::Kept(body) => body.text.len(),
+        }
+    }
+}
+
 /// A completed call.
 #[derive(Clone, Debug)]
 pub(super) struct CallRecord {
     /// End time, in milliseconds since 1970.
     pub(super) at: u64,
-    pub(super) method: Box<str>,
+    pub(super) method: Method,
     pub(super) server: Option<ServerName>,
     pub(super) outcome: CallOutcome,
-    /// The name of the tool or prompt, or the URI, as the client wrote it.
-    pub(super) name: Box<str>,
+    pub(super) request: RecordRequest,
     /// The names are the server's, not public ones.
     pub(super) has_server_names: bool,
     /// The handle of the session.
     pub(super) session: Option<u32>,
     pub(super) client: Option<Arc<str>>,
     pub(super) revision: &'static str,
-    /// Raw JSON.
-    pub(super) request_id: Box<str>,
     /// Text code for a failure of the gateway, JSON-RPC code for an error of a server.
     pub(super) code: Option<Box<str>>,
     pub(super) durations: CallDurations,
     pub(super) request_bytes: u64,
     pub(super) answer_bytes: u64,
-    pub(super) params: Option<KeptBody>,
-    pub(super) result: Option<KeptBody>,
+    pub(super) result: Option<RecordBody>,
 }
 
 /// Breakdown of a call's duration, in microseconds.
@@ -117,12 +205,12 @@ pub(super) struct CallDurations {
 }
 
 impl CallRecord {
-    /// The event of the call: everything except its bodies.
+    /// The event of the masked call: everything except its bodies.
     pub(super) fn event(&self) -> Value {
         json!({
             "timestamp": self.at,
-            "method": self.method,
-            "target": self.name,
+            "method": self.method.as_str(),
+            "target": self.request.kept().name,
             "serverId": self.server.as_ref().map(ServerName::as_str),
             "session": self.session.map(|session| format!("{session:08x}")),
             "client": self.client,
@@ -134,12 +222,29 @@ impl CallRecord {
         })
     }
 
+    /// Removes secrets, and truncates the bodies to about `body_max` bytes.
+    pub(super) fn mask(&mut self, body_max: usize, secrets: &LiveSecrets) {
+        if let RecordRequest::Raw(frame) = &self.request {
+            let frame = Bytes::copy_from_slice(frame.as_bytes());
+            let kept = KeptRequest::of(frame, body_max, secrets);
+            self.request = RecordRequest::Kept(kept);
+        }
+        if let Some(RecordBody::Raw(text)) = &self.result {
+            self.result = Some(RecordBody::Kept(redact(text, body_max, secrets)));
+        }
+    }
+
     /// Approximate size in memory while it waits to be written, in bytes.
     pub(super) fn size(&self) -> usize {
-        let body = |body: &Option<KeptBody>| body.as_ref().map_or(0, |body| body.text.len());
-        let texts = self.method.len() + self.name.len() + self.request_id.len();
-        size_of::<Self>() + texts + body(&self.params) + body(&self.result)
+        let result = self.result.as_ref().map_or(0, RecordBody::size);
+        size_of::<Self>() + self.request.size() + result
     }
+}
+
+/// The text, truncated.
+pub(super) fn cut(text: &str, max: usize) -> Box<str> {
+    let end = text.floor_char_boundary(max);
+    text.get(..end).unwrap_or_default().into()
 }
 
 #[cfg(test)]

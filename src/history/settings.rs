@@ -5,6 +5,9 @@ use std::time::Duration;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HistorySettings {
     pub enabled: bool,
+    /// Whether calls are written to a file of the data directory; otherwise the last ones are kept
+    /// in memory.
+    pub file: bool,
     /// Maximum size of stored parameters, and of a stored result, in bytes.
     pub body_max: usize,
     /// Maximum age of records; older ones are removed.
@@ -19,7 +22,8 @@ pub struct HistorySettings {
 impl Default for HistorySettings {
     fn default() -> Self {
         Self {
-            enabled: false,
+            enabled: true,
+            file: false,
             body_max: 4 << 10,
             age_max: Duration::from_secs(30 * 24 * 60 * 60),
             bytes_max: 512 << 20,

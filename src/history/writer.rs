@@ -1,4 +1,5 @@
-//! The thread that writes records. An unusable file loses records, but has no other effect.
+//! The thread that masks and writes records. An unusable file loses records, but has no other
+//! effect.
 
 use std::io;
 use std::path::PathBuf;
@@ -8,9 +9,10 @@ use std::time::Duration;
 use arc_swap::{ArcSwap, ArcSwapOption};
 use tokio::time::Instant;
 
-use super::file::HistoryFile;
 use super::queue::{Batch, RecordQueue};
 use super::settings::HistorySettings;
+use super::tables::{HistoryPlace, HistoryTables};
+use crate::masking::LiveSecrets;
 use crate::store::{DirectoryLease, OpenError, move_aside};
 use crate::telemetry::{Counter, Counters, unix_millis};
 
@@ -24,6 +26,10 @@ const RETRY_AFTER: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub(super) struct HistoryState {
     pub(super) path: PathBuf,
+    /// The name of the database that holds the last calls while no file does.
+    pub(super) memory: String,
+    /// Secrets that are masked in records.
+    pub(super) secrets: LiveSecrets,
     pub(super) settings: ArcSwap<HistorySettings>,
     pub(super) queue: RecordQueue,
     pub(super) counters: Counters,
@@ -36,17 +42,32 @@ impl HistoryState {
     pub(super) fn is_enabled(&self) -> bool {
         self.settings.load().enabled
     }
+
+    /// The place of the records, and the number of the directory that it depends on; `None` while
+    /// the data directory is away.
+    pub(super) fn place(&self) -> Option<(HistoryPlace, u64)> {
+        match self.settings.load().file {
+            true => Some((HistoryPlace::File(self.path.clone()), self.lease.number()?)),
+            false => Some((HistoryPlace::Memory(self.memory.clone()), 0)),
+        }
+    }
+
+    /// Applies the settings to the queue.
+    pub(super) fn configure_queue(&self) {
+        let settings = self.settings.load();
+        self.queue.set_ring(!settings.file);
+        if !settings.enabled {
+            self.queue.clear();
+        }
+    }
 }
 
 /// Runs until the queue is closed.
 pub(super) fn run(state: &Arc<HistoryState>) {
-    let mut writer = HistoryWriter {
-        state: state.clone(),
-        file: None,
-        directory: None,
-        retry_at: None,
-    };
-    writer.open();
+    let mut writer = HistoryWriter::new(state.clone());
+    if state.settings.load().file {
+        writer.open();
+    }
     while let Some(batch) = state.queue.take() {
         writer.work(batch);
     }
@@ -54,26 +75,37 @@ pub(super) fn run(state: &Arc<HistoryState>) {
 
 struct HistoryWriter {
     state: Arc<HistoryState>,
-    file: Option<HistoryFile>,
-    /// The number of the file's directory.
-    directory: Option<u64>,
+    tables: Option<HistoryTables>,
+    /// Where the tables are, and the number of their directory.
+    place: Option<(HistoryPlace, u64)>,
     /// Set while the file fails.
     retry_at: Option<Instant>,
 }
 
 impl HistoryWriter {
-    fn work(&mut self, batch: Batch) {
+    fn new(state: Arc<HistoryState>) -> Self {
+        Self {
+            state,
+            tables: None,
+            place: None,
+            retry_at: None,
+        }
+    }
+
+    fn work(&mut self, mut batch: Batch) {
         self.open();
-        let is_written = match &mut self.file {
-            Some(file) => {
-                let settings = self.state.settings.load();
-                let written = file
+        let settings = self.state.settings.load_full();
+        for record in &mut batch.records {
+            record.mask(settings.body_max, &self.state.secrets);
+        }
+        let is_written = match (&mut self.tables, self.place.clone()) {
+            (Some(tables), Some((place, _))) => {
+                let written = tables
                     .write(&batch.records)
-                    .and_then(|()| file.trim(unix_millis(), &settings));
-                let path = &self.state.path;
-                self.note(written.map_err(|error| OpenError::sqlite(path, &error)))
+                    .and_then(|()| tables.trim(unix_millis(), &settings));
+                self.note(written.map_err(|error| place.failed(&error)))
             }
-            None => false,
+            _ => false,
         };
         if !is_written {
             let lost = batch.records.len();
@@ -86,23 +118,25 @@ impl HistoryWriter {
     }
 
     fn open(&mut self) {
-        let directory = self.state.lease.number();
-        if self.directory != directory {
-            // The file was in a directory that no longer exists.
-            self.file = None;
-            self.directory = directory;
+        let place = self.state.place();
+        if self.place != place {
+            // The settings changed, or the file was in a directory that no longer exists.
+            self.tables = None;
+            self.place.clone_from(&place);
             self.retry_at = None;
         }
         let is_pausing = self.retry_at.is_some_and(|at| Instant::now() < at);
-        if self.file.is_some() || is_pausing || !self.state.is_enabled() {
+        if self.tables.is_some() || is_pausing || !self.state.is_enabled() {
             return;
         }
-        let path = &self.state.path;
-        let opened = match directory {
-            Some(_) => HistoryFile::open(path),
-            None => Err(OpenError::io(path, &io::Error::other(DIRECTORY_AWAY))),
+        let opened = match &place {
+            Some((place, _)) => HistoryTables::open(place),
+            None => {
+                let away = io::Error::other(DIRECTORY_AWAY);
+                Err(OpenError::io(&self.state.path, &away))
+            }
         };
-        let opened = opened.map(|file| self.file = Some(file));
+        let opened = opened.map(|tables| self.tables = Some(tables));
         self.note(opened);
     }
 
@@ -122,7 +156,7 @@ impl HistoryWriter {
                 if before.is_none() {
                     log::warn!(error:%; "call history is unavailable");
                 }
-                self.file = None;
+                self.tables = None;
                 let is_aside = matches!(error, OpenError::Damaged { .. }) && self.set_aside();
                 // A new file is created immediately.
                 self.retry_at = (!is_aside).then(|| Instant::now() + RETRY_AFTER);
@@ -170,27 +204,24 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let counters = Counters::default();
         let settings = HistorySettings {
-            enabled: true,
+            file: true,
             age_max: Duration::from_secs(u64::from(u32::MAX)),
             ..HistorySettings::default()
         };
         let state = Arc::new(HistoryState {
             path: directory.path().join("history.sqlite"),
+            memory: String::new(),
+            secrets: LiveSecrets::default(),
             settings: ArcSwap::from_pointee(settings),
             queue: RecordQueue::default(),
             counters: counters.clone(),
             lease: DirectoryLease::default(),
             failure: ArcSwapOption::empty(),
         });
-        let mut writer = HistoryWriter {
-            state: state.clone(),
-            file: None,
-            directory: None,
-            retry_at: None,
-        };
+        let mut writer = HistoryWriter::new(state.clone());
         writer.work(batch(10));
         assert_eq!(counters.view()["history_lost"], 0);
-        writer.file.as_ref().unwrap().fill_disk(1);
+        writer.tables.as_ref().unwrap().fill_disk(1);
         writer.work(batch(1000));
         assert_eq!(counters.view()["history_lost"], 1000);
         assert!(state.failure.load_full().unwrap().contains("full"));

@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use crate::auth::{GrantedScopes, Policies};
 use crate::catalog::{
     self, CatalogSettings, Changes, Exposure, ItemKind, ListAge, ListCaching, NameSettings,
-    Snapshot, ViewSettings,
+    ResultSettings, Snapshot, ViewSettings,
 };
 use crate::downstream::{Caller, ConnectionKey, ConnectionOwner, Viewer};
 use crate::id::{Principal, ServerName, ViewId};
@@ -124,6 +124,11 @@ impl CatalogView {
             Exposure::Auto => self.of(caller).exposure(),
             fixed => fixed,
         }
+    }
+
+    /// How results reach the clients of a view.
+    pub(crate) fn results(&self, view: &ViewId) -> ResultSettings {
+        self.published.views.results(view)
     }
 
     /// A tool's public name without the view's overrides.

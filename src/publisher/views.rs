@@ -11,8 +11,8 @@ use parking_lot::Mutex;
 
 use crate::auth::{AccessRequest, Annotations, AskedItem, GrantedScopes, Policies, Policy as _};
 use crate::catalog::{
-    CatalogSettings, Exposure, ItemKind, ItemOwner, NameSettings, PolicyItem, Snapshot,
-    ViewSettings, Wrap, merge_view,
+    CatalogSettings, Exposure, ItemKind, ItemOwner, NameSettings, PolicyItem, ResultSettings,
+    Snapshot, ViewSettings, Wrap, merge_view,
 };
 use crate::downstream::Caller;
 use crate::id::{Principal, ServerName, ViewId};
@@ -165,6 +165,7 @@ impl Views {
             allow: arranged.catalog.allow.clone(),
             deny: arranged.catalog.deny.clone(),
             expose: arranged.catalog.expose,
+            results: ResultSettings::default(),
             overrides: arranged.catalog.overrides.clone(),
         };
         let named = arranged.named.iter();
@@ -213,6 +214,16 @@ impl Views {
                 .map_or(Exposure::All, |it| it.expose),
             ViewId::Server(_) => Exposure::All,
         }
+    }
+
+    /// How results reach the clients of a view.
+    pub(super) fn results(&self, view: &ViewId) -> ResultSettings {
+        let ViewId::Named(name) = view else {
+            return ResultSettings::default();
+        };
+        let arranged = self.arranged.load();
+        let view = arranged.named.get(name);
+        view.map(|view| view.results).unwrap_or_default()
     }
 
     /// A tool's public name without the view's overrides.

@@ -12,8 +12,8 @@ use uuid::Uuid;
 
 use crate::auth::{Policy, RateLimits, Requester};
 use crate::calls::{
-    AnswerDecorator, CallContext, CallWorkers, ListWait, ParkedCalls, Quota, QuotaExceeded,
-    QuotaLimit, QuotaShare, Sealing, SealingKeys, SessionSettings,
+    AnswerDecorator, CallContext, CallWorkers, KeptResults, ListWait, ParkedCalls, Quota,
+    QuotaExceeded, QuotaLimit, QuotaShare, Sealing, SealingKeys, SessionSettings,
 };
 use crate::downstream::Downstreams;
 use crate::history::{CallEnding, History};
@@ -94,6 +94,7 @@ impl Sessions {
             traces: spec.traces,
             answer_decorator: AnswerDecorator::new(&server_info(Revision::NEWEST)),
             parked: ParkedCalls::default(),
+            kept_results: KeptResults::default(),
             mint: spec.mint,
         };
         let sessions = Self(Arc::new(SessionContext {
@@ -219,7 +220,7 @@ impl Sessions {
             match &opened {
                 Ok((_, answer)) => call_telemetry.end(CallEnding::Done, answer.len()),
                 Err(failure) => call_telemetry.end(CallEnding::Failed(failure), 0),
-            }
+            };
         }
         opened
     }

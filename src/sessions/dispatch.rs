@@ -36,6 +36,10 @@ impl SessionContext {
         let calls = &self.calls;
         let (id, to) = (&request.id, caller.revision);
         let (has_session, is_legacy) = (caller.session.is_some(), to.era() == Era::Legacy);
+        if let Some(kept) = calls.kept_results.read(request, caller) {
+            let answer = calls.decorator(caller).uncached(id, &kept?, to);
+            return Ok(Dispatch::Answer(answer));
+        }
         match Discovered::of(calls, request, caller) {
             Some(Discovered::Call(named)) => return Ok(Dispatch::Call(Some(named))),
             Some(Discovered::Answer(result)) => {
@@ -67,7 +71,7 @@ impl SessionContext {
                 return Err(Failure::new(ErrorKind::InvalidRequest, message));
             }
             Method::ResourcesRead => match self.tree.read(request) {
-                Some(tree) => Dispatch::Answer(calls.decorator(caller).tree(id, &tree, to)),
+                Some(tree) => Dispatch::Answer(calls.decorator(caller).uncached(id, &tree, to)),
                 None => Dispatch::Call(None),
             },
             Method::TasksGet | Method::TasksUpdate | Method::TasksCancel => {

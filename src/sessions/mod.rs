@@ -123,6 +123,7 @@ impl SessionContext {
     pub(crate) fn forget(self: &Arc<Self>, id: SessionId, done: Option<oneshot::Sender<()>>) {
         self.registry.set_ending(id);
         self.calls.downstreams.forget(id);
+        self.calls.kept_results.forget(id);
         let context = self.clone();
         // Runs in a task like every save, so that a save in progress finishes before the record is
         // deleted.

@@ -38,6 +38,26 @@ pub(crate) fn open(path: &Path, format: &DatabaseFormat) -> Result<Connection, O
     Ok(connection)
 }
 
+/// Opens a database in memory, which connections of this process with the same name share until the
+/// last one closes.
+pub(crate) fn open_in_memory(name: &str, format: &DatabaseFormat) -> Result<Connection, OpenError> {
+    let mut connection = connect_in_memory(name)?;
+    migrate(Path::new(name), &mut connection, format)?;
+    Ok(connection)
+}
+
+/// Opens another connection to a database in memory.
+pub(crate) fn connect_in_memory(name: &str) -> Result<Connection, OpenError> {
+    let set_up = || {
+        // Only names with a slash in front are shared.
+        let path = format!("/{name}");
+        let connection = Connection::open_with_flags_and_vfs(path, OpenFlags::default(), "memdb")?;
+        connection.busy_timeout(BUSY_TIMEOUT)?;
+        Ok(connection)
+    };
+    set_up().map_err(|error| OpenError::sqlite(Path::new(name), &error))
+}
+
 /// Moves a damaged, closed file aside, together with its write-ahead log. Returns its new path.
 pub(crate) fn move_aside(path: &Path, now: u64) -> Result<PathBuf, OpenError> {
     let now = Timestamp::from_millisecond(i64::try_from(now).unwrap_or_default());

@@ -10,7 +10,7 @@ use tokio::sync::{oneshot, watch};
 use tokio::time::{Instant, timeout_at};
 
 use super::exit::ExitReason;
-use super::machine::ChildEvent;
+use super::machine::{ChildEvent, FailureStreak};
 use super::policy::Settings;
 use super::spec::Start;
 use super::view::{ChildPhase, ChildView};
@@ -72,6 +72,8 @@ pub struct ChildSnapshot<T> {
     pub last_exit: Option<ExitReason>,
     /// When the phase was entered.
     pub since: Instant,
+    /// Failures since the child was last stable.
+    pub streak: Option<FailureStreak>,
     /// Number of the current or last incarnation, from 1; 0 before the first.
     pub generation: u64,
     /// Restarts by the reason for which the previous incarnation ended.
@@ -274,9 +276,17 @@ impl<T: ChildValue> ChildRef<T> {
     pub fn view(&self) -> ChildView {
         let snapshot = self.0.snapshot.borrow();
         let now = Instant::now();
+        let phase = snapshot.status.phase();
+        let is_failing = matches!(
+            phase,
+            ChildPhase::Starting | ChildPhase::Backoff | ChildPhase::Broken
+        );
+        let streak = snapshot.streak.filter(|_| is_failing);
         ChildView {
             name: self.0.name.clone(),
-            phase: snapshot.status.phase(),
+            phase,
+            failing_ms: streak.map(|streak| millis(now.saturating_duration_since(streak.since))),
+            failures: streak.map_or(0, |streak| streak.failures),
             phase_ms: millis(now.saturating_duration_since(snapshot.since)),
             generation: snapshot.generation,
             restarts: snapshot.generation.saturating_sub(1),

@@ -172,6 +172,7 @@ pub use child::{Temporary, spawn_temporary, spawn_temporary_here};
 pub use child_ref::{ChildRef, ChildSnapshot, ChildStatus, ChildUnavailable, ChildValue, Up};
 pub use exit::{Exit, ExitReason};
 pub use inbox::{Inbox, InboxItem};
+pub use machine::FailureStreak;
 pub use policy::{InvalidSettings, Settings, Tuning};
 pub use random::{Random, SeededRandom, SystemRandom};
 

@@ -71,6 +71,7 @@ impl<T: ChildValue> Supervisor<T> {
             since: Instant::now(),
             generation: 0,
             restarts: BTreeMap::new(),
+            streak: None,
             escalations: 0,
             panics: 0,
             stuck: 0,
@@ -226,6 +227,7 @@ impl<T: ChildValue> Supervisor<T> {
                 snapshot.since = Instant::now();
             }
             snapshot.status = status;
+            snapshot.streak = self.machine.streak();
         });
     }
 

@@ -58,6 +58,10 @@ pub struct ChildView {
     pub phase: ChildPhase,
     /// Time in this phase, in milliseconds.
     pub phase_ms: u64,
+    /// Time since the first failure, in milliseconds, while the child has not been up again.
+    pub failing_ms: Option<u64>,
+    /// Failed attempts in that time.
+    pub failures: u32,
     /// Number of the current or last incarnation, from 1; 0 before the first.
     pub generation: u64,
     /// Number of incarnations after the first.

@@ -59,6 +59,8 @@ counters! {
     CallsAnswered = "calls_answered",
     /// Calls failed by the gateway because the server could not respond.
     CallsFailed = "calls_failed",
+    /// Tool calls whose result says that the tool failed; they are answered calls as well.
+    ToolErrors = "tool_errors",
     CallsCancelled = "calls_cancelled",
     /// Calls refused because their session reached its limit of calls in flight.
     ShedForSession = "calls_shed"(reason = "session"),

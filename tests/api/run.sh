@@ -28,7 +28,7 @@ listen = "127.0.0.1:0"
 data_dir = "$here/data"
 
 [history]
-enabled = true
+file = true
 
 [servers.files]
 command = "$program"

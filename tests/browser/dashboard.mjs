@@ -32,7 +32,7 @@ const BARE = `[gateway]
 listen = "127.0.0.1:${port}"
 data_dir = "${directory}/data"
 [history]
-enabled = true
+file = true
 `;
 const SERVERS = `[supervision]
 backoff_initial = "300ms"

@@ -97,7 +97,7 @@ data_dir = "${home}/data"
 [sessions]
 peer_share = 100
 [history]
-enabled = true
+file = true
 queue = "256MiB"
 max_bytes = "4GiB"
 ${servers}`,

@@ -71,7 +71,7 @@ fn servers(docs: &HttpServer, authority: &Authority) -> String {
     let dies = python("dies", &format!("IT_FATAL = \"tools/call\", {dies}"));
     format!(
         "[sources.team]\nurl = \"http://127.0.0.1:9/\"\nkey = \"canary-source\"\n\
-         [history]\nenabled = true\nbodies = \"64KiB\"\n\
+         [history]\nfile = true\nbodies = \"64KiB\"\n\
          [recorder]\nbodies = \"16KiB\"\n\
          [metrics]\nlisten = \"127.0.0.1:0\"\n\
          [servers.web]\nurl = \"http://127.0.0.1:9/mcp?api_key=canary-url\"\n\

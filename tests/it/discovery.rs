@@ -84,7 +84,7 @@ async fn a_tool_is_found_described_and_called() {
 #[tokio::test]
 async fn a_called_tool_asks_reports_and_is_recorded_as_if_it_were_listed() {
     let config = format!(
-        "{}{}{VIEWS}[history]\nenabled = true\n",
+        "{}{}{VIEWS}[history]\nfile = true\n",
         quick(),
         example("one"),
     )

@@ -157,7 +157,7 @@ async fn the_key_of_a_client_goes_on_where_authorization_is_named() {
 #[tokio::test]
 async fn forwarded_headers_are_bounded_and_readable_nowhere() {
     let server = server(false).await;
-    let history = "[history]\nenabled = true\nbodies = \"64KiB\"\n";
+    let history = "[history]\nfile = true\nbodies = \"64KiB\"\n";
     let config = format!("{history}{}{FORWARD}", server.config("docs"));
     let setup = Setup::new(&config).variable("RUST_LOG", "trace");
     let gateway = setup.serve().await;

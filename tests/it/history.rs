@@ -8,7 +8,7 @@ use crate::operating::run;
 use crate::support::{Client, Gateway, Setup, example, python, quick, text_of, until};
 
 fn recorded() -> String {
-    quick() + "[history]\nenabled = true\n"
+    quick() + "[history]\nfile = true\n"
 }
 
 async fn calls(gateway: &Gateway, arguments: &[&str]) -> Vec<Value> {

@@ -13,7 +13,7 @@ use crate::support::{
 
 /// A server, two keys, a history, and these rules.
 fn config(rules: &str) -> String {
-    let history = "[history]\nenabled = true\n";
+    let history = "[history]\nfile = true\n";
     format!("{}{}{KEYS}{history}{rules}", quick(), example("one"))
 }
 

@@ -48,7 +48,7 @@ async fn injected_faults_are_loud_and_concern_one_server_only() {
     .await;
     gateway.wait_state("web", "up").await;
     let status = gateway.typed_status().await;
-    let received = mcpvisor::admin::tree(&status, &mcpvisor::admin::Screen::default());
+    let received = mcpvisor::admin::tree(&status, &mcpvisor::admin::Screen::default(), false);
     assert!(
         received.contains("FAULTS INJECTED: crash after 2 calls"),
         "{received}"

@@ -32,7 +32,7 @@ fn file<'f>(files: &'f [(String, String)], name: &str) -> &'f str {
 fn secret_config(listen: &str) -> String {
     let dies = "import os, sys; print('token', os.environ['T'], file=sys.stderr); sys.exit(3)";
     format!(
-        "# {CANARY} in a comment\n{quick}\n[history]\nenabled = true\n{KEYS}{one}\
+        "# {CANARY} in a comment\n{quick}\n[history]\nfile = true\n{KEYS}{one}\
          [servers.dies]\ncommand = \"python3\"\nargs = [\"-c\", \"{dies}\", \"--token\", \"{CANARY}\"]\n\
          env = {{ T = \"{CANARY}\", D = \"${{NONE:-{CANARY}}}\" }}\nera = \"legacy\"\n\
          [servers.web]\nurl = \"http://{listen}/mcp/{CANARY}?key={CANARY}\"\n\

@@ -29,7 +29,7 @@ impl Front {
         })
         .await;
         let issuer = Issuer::start().await;
-        let history = "[history]\nenabled = true\nbodies = \"64KiB\"\n";
+        let history = "[history]\nfile = true\nbodies = \"64KiB\"\n";
         let own = format!("{}{headers}", server.config("docs"));
         let config = format!("{}{history}{}{own}", quick(), auth(&issuer));
         let setup = Setup::new(&config).variable("RUST_LOG", "debug");

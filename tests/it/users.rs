@@ -331,8 +331,7 @@ async fn users_are_shown_by_name_and_their_secrets_nowhere() {
     })
     .await;
     let authority = Authority::of(&server).await;
-    let history =
-        "[gateway]\ntree_resource = true\n[history]\nenabled = true\nbodies = \"64KiB\"\n";
+    let history = "[gateway]\ntree_resource = true\n[history]\nfile = true\nbodies = \"64KiB\"\n";
     let config = format!("{}{history}{KEYS}{}{USER}", quick(), server.config("docs"));
     let gateway = Setup::new(&config)
         .variable("RUST_LOG", "debug")

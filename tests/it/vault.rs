@@ -151,7 +151,7 @@ async fn a_wrong_key_is_named_and_costs_nothing() {
 async fn a_backup_of_the_data_directory_tells_nothing() {
     let server = HttpServer::start(Behaviour::default()).await;
     let _authority = Authority::of(&server).await;
-    let history = "[history]\nenabled = true\nbodies = \"64KiB\"\n";
+    let history = "[history]\nfile = true\nbodies = \"64KiB\"\n";
     let own = "headers = { X-Own = \"canary-header\" }\n\
                forward_headers = { X-Said = \"X-Said\" }\n";
     let crashing = example("one").replace("env = {", "env = { TOKEN = \"canary-env\",");

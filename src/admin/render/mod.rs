@@ -21,7 +21,7 @@ pub use server_table::server_table;
 pub use status_tree::{notice_lines, server_details, tree};
 pub use tool_text::{ListedTool, tool_table, tool_text};
 pub use trouble::{ServerTrouble, troubles};
-pub(in crate::admin) use trouble::{Trouble, breaker_text, reason};
+pub(in crate::admin) use trouble::{Trouble, attempts, breaker_text, reason};
 
 /// A duration in its two largest units, such as `2h 3m`.
 fn duration(millis: u64) -> String {

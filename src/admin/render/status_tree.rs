@@ -2,7 +2,7 @@
 
 use super::duration;
 use super::screen::{Screen, padded, width};
-use super::trouble::{Trouble, breaker_text, by_trouble, last_exit, reason};
+use super::trouble::{Trouble, breaker_text, by_trouble, last_exit, lasting, reason};
 use crate::admin::status::{
     CertificateStanding, CertificateView, ConfigView, ServerStatus, Status,
 };
@@ -25,12 +25,13 @@ const ITEM_WORDS: [(&str, &str, &str); 4] = [
     ),
 ];
 
-/// Renders the status with one line per supervised child, servers in trouble first.
-pub fn tree(status: &Status, screen: &Screen) -> String {
+/// Renders the status with one line per server, those in trouble first. The gateway's own actors
+/// are included if `all` is set or they were restarted.
+pub fn tree(status: &Status, screen: &Screen, all: bool) -> String {
     let mut text = head(status);
     text.push_str(&config(&status.config));
     text.extend(status.tls.as_ref().map(certificate));
-    for actor in &status.actors {
+    for actor in status.actors.iter().filter(|it| all || it.restarts > 0) {
         let (name, phase) = (one_line(&actor.name), actor.phase);
         let line = format!("├─ {name}{DOT}{phase}{}", child(actor));
         text.push_str(&screen.cut(&line, 0));
@@ -54,7 +55,7 @@ pub fn tree(status: &Status, screen: &Screen) -> String {
     let servers = by_trouble(status);
     text.push_str(&format!("└─ servers {}\n", summary(&servers)));
     let name_width = width(servers.iter().map(|server| server.name.as_str()));
-    let states: Vec<String> = servers.iter().map(|server| state(server)).collect();
+    let states: Vec<String> = servers.iter().map(|server| lasting(server)).collect();
     let state_width = width(states.iter().map(String::as_str));
     for (index, (server, state)) in servers.iter().zip(&states).enumerate() {
         let is_last = index + 1 == servers.len();
@@ -82,7 +83,7 @@ pub fn tree(status: &Status, screen: &Screen) -> String {
 /// One server: its state, and below it each fact about it.
 pub fn server_details(server: &ServerStatus, screen: &Screen) -> String {
     let style = Trouble::of(server).style();
-    let state = screen.painted(style, &state(server));
+    let state = screen.painted(style, &lasting(server));
     let mut text = format!("{}{DOT}{state}\n", one_line(&server.name));
     for fact in facts(server) {
         text.push_str(&format!("  {fact}\n"));
@@ -186,14 +187,6 @@ fn summary(servers: &[&ServerStatus]) -> String {
     }
 }
 
-/// The state, and how long it has lasted.
-fn state(server: &ServerStatus) -> String {
-    match server.shared() {
-        Some(child) => format!("{} for {}", server.state, duration(child.phase_ms)),
-        None => server.state.clone(),
-    }
-}
-
 /// The remainder of a server's line: problems first, then facts about it.
 fn facts(server: &ServerStatus) -> Vec<String> {
     let trouble = Trouble::of(server);
@@ -290,7 +283,7 @@ mod tests {
     use super::*;
 
     fn shown(status: &Value) -> String {
-        tree(&of_json(status), &Screen::default())
+        tree(&of_json(status), &Screen::default(), true)
     }
 
     fn of_json(status: &Value) -> Status {
@@ -336,8 +329,10 @@ mod tests {
             |shared: Value| json!({"transport": "stdio", "in_flight": 0, "shared": shared});
         let up = connection(json!({"phase_ms": 62_000, "generation": 2, "restarts": 1,
             "last_exit": "was killed"}));
-        let down = connection(json!({"phase_ms": 100, "generation": 7, "restarts": 6,
-            "next_attempt_ms": 4000, "last_exit": "failed: process exited with code 1: boom"}));
+        let down = connection(
+            json!({"phase_ms": 100, "failing_ms": 902_000, "failures": 43, "generation": 7, "restarts": 6,
+            "next_attempt_ms": 4000, "last_exit": "failed: process exited with code 1: boom"}),
+        );
         let servers = json!([
             {"name": "files", "state": "up", "items": {"tools": 11, "prompts": 0}, "connection": up},
             {"name": "off", "state": "disabled", "items": {}},
@@ -352,8 +347,8 @@ mcpvisor 1 · pid 7 · up <1s · http://127.0.0.1:12006
 ├─ config /srv/config.toml
 ├─ sessions 2 · up to 768 client connections
 └─ servers 3 · 1 broken · 1 up · 1 disabled
-   ├─ git   · broken for <1s · next attempt in 4s · process exited with code 1: boom · stdio · 0 in flight · generation 7 · 6 restarts
-   ├─ files · up for 1m 2s   · stdio · 0 in flight · 11 tools · generation 2 · 1 restart · last exit: was killed
+   ├─ git   · failing for 15m 2s, 43 attempts · next attempt in 4s · process exited with code 1: boom · stdio · 0 in flight · generation 7 · 6 restarts
+   ├─ files · up for 1m 2s                    · stdio · 0 in flight · 11 tools · generation 2 · 1 restart · last exit: was killed
    └─ off   · disabled
 ";
         assert_eq!(shown(&status), expected);
@@ -361,13 +356,13 @@ mcpvisor 1 · pid 7 · up <1s · http://127.0.0.1:12006
             columns: Some(60),
             ..Screen::default()
         };
-        let cut = tree(&of_json(&status), &narrow);
+        let cut = tree(&of_json(&status), &narrow, false);
         let servers = cut.lines().filter(|line| line.contains(" for "));
         for line in servers {
             assert!(line.chars().count() <= 60, "{line}");
         }
         assert!(
-            cut.contains("git   · broken for <1s · next attempt in 4s · process…"),
+            cut.contains("git   · failing for 15m 2s, 43 attempts · next attemp…"),
             "{cut}"
         );
     }

@@ -5,8 +5,8 @@ use std::cmp::Reverse;
 use super::duration;
 use crate::admin::status::{ServerStatus, Status};
 use crate::downstream::BreakerView;
-use crate::supervision::ChildView;
-use crate::telemetry::{Style, one_line};
+use crate::supervision::{ChildPhase, ChildView};
+use crate::telemetry::{Style, counted, one_line};
 
 /// How urgently a server needs attention, in ascending order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -73,6 +73,8 @@ pub(in crate::admin) fn by_trouble(status: &Status) -> Vec<&ServerStatus> {
 pub struct ServerTrouble {
     pub server: String,
     pub state: String,
+    /// The state and how long it has lasted.
+    pub lasting: String,
     pub reason: String,
     /// Whether it serves no calls.
     pub is_down: bool,
@@ -86,6 +88,7 @@ pub fn troubles(status: &Status) -> Vec<ServerTrouble> {
         .map(|server| ServerTrouble {
             server: one_line(&server.name),
             state: one_line(&server.state),
+            lasting: one_line(&lasting(server)),
             reason: reason(server),
             is_down: Trouble::of(server) >= Trouble::Down,
         })
@@ -96,6 +99,9 @@ pub fn troubles(status: &Status) -> Vec<ServerTrouble> {
 pub(in crate::admin) fn reason(server: &ServerStatus) -> String {
     let mut parts: Vec<String> = server.reason.iter().map(|why| one_line(why)).collect();
     if let Some(child) = server.shared() {
+        if child.failing_ms.is_some() && child.phase == ChildPhase::Starting {
+            parts.push("starting".to_owned());
+        }
         let next = child.next_attempt_ms;
         parts.extend(next.map(|next| format!("next attempt in {}", duration(next))));
         if matches!(Trouble::of(server), Trouble::Down | Trouble::Moving) {
@@ -104,6 +110,23 @@ pub(in crate::admin) fn reason(server: &ServerStatus) -> String {
     }
     parts.extend(server.open_breakers().map(breaker_text));
     parts.join(" · ")
+}
+
+/// The state and how long it has lasted: `up for 2h 1m`, or `failing for 15m 2s, 43 attempts` for a
+/// server that has not been up since, whatever its supervisor does at the moment.
+pub(in crate::admin) fn lasting(server: &ServerStatus) -> String {
+    let Some(child) = server.shared() else {
+        return server.state.clone();
+    };
+    match child.failing_ms {
+        Some(time) => format!("failing for {}, {}", duration(time), attempts(child)),
+        None => format!("{} for {}", server.state, duration(child.phase_ms)),
+    }
+}
+
+/// The number of failed attempts, such as `43 attempts`.
+pub(in crate::admin) fn attempts(child: &ChildView) -> String {
+    counted(u64::from(child.failures), "attempt", "attempts")
 }
 
 /// How the last incarnation ended, as text for people.

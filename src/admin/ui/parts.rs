@@ -6,7 +6,7 @@ use super::fields::FORM_TOKEN;
 use super::page::View;
 use super::paging::ROWS;
 use super::text;
-use crate::admin::render::Trouble;
+use crate::admin::render::{Trouble, attempts};
 use crate::admin::status::ServerStatus;
 use crate::id::ServerName;
 use crate::supervision::ChildView;
@@ -38,8 +38,11 @@ pub(super) fn is_well(server: &ServerStatus) -> bool {
 
 /// The state of a server as one coloured word.
 pub(super) fn state(server: &ServerStatus) -> Markup {
+    let is_failing = server.shared().is_some_and(|it| it.failing_ms.is_some());
     let word = match Trouble::of(server) {
         Trouble::Refusing => "refusing calls",
+        Trouble::Down | Trouble::Moving if needs_login(server) => "needs login",
+        Trouble::Down | Trouble::Moving if is_failing => "failing",
         _ => &server.state,
     };
     badge(tone(server), word)
@@ -49,9 +52,12 @@ pub(super) fn badge(tone: &str, word: &str) -> Markup {
     html! { span .badge.(tone) { (text::line(word)) } }
 }
 
-/// Time that a child has been in its state.
+/// Time that a child has been in its state, or since its first failure.
 pub(super) fn since(child: &ChildView) -> String {
-    text::age(child.phase_ms)
+    match child.failing_ms {
+        Some(time) => format!("{}, {}", text::age(time), attempts(child)),
+        None => text::age(child.phase_ms),
+    }
 }
 
 /// A button with its own form, and an optional confirmation.
@@ -108,17 +114,21 @@ pub(super) fn form_token(view: &View<'_>) -> Markup {
     html! { input type="hidden" name=(FORM_TOKEN) value=(view.form_token); }
 }
 
+/// Whether an operator has to sign in before the server starts.
+pub(super) fn needs_login(server: &ServerStatus) -> bool {
+    let connection = server.connection.as_ref();
+    connection.is_some_and(|it| it.needs_login)
+}
+
 /// Buttons that may help a server in its current state.
 pub(super) fn remedies(server: &ServerStatus, view: &View<'_>) -> Markup {
     let to = |verb: &str| format!("/ui/servers/{}/{verb}", server.name);
-    let connection = server.connection.as_ref();
-    let needs_login = connection.is_some_and(|it| it.sign_in.is_some());
     html! {
         @match server.state.as_str() {
             "misconfigured" => { a .button href=(to("edit")) { "Edit" } }
             "disabled" => {}
             "stopped" => { (Button::new(&to("start"), "Start").primary().show(view)) }
-            _ if needs_login => { (Button::new(&to("login"), "Sign in").primary().show(view)) }
+            _ if needs_login(server) => { (Button::new(&to("login"), "Sign in").primary().show(view)) }
             _ if server.open_breakers().next().is_some() => {
                 (Button::new(&to("reset"), "Resume traffic").primary().show(view))
             }

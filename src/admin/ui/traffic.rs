@@ -33,6 +33,7 @@ const MIB: u64 = 1024 * 1024;
 pub(super) struct Look {
     calls: u64,
     failed: u64,
+    tool_errors: u64,
     /// Closed connections to servers.
     lost: u64,
     /// Memory of all server processes, in bytes.
@@ -48,6 +49,7 @@ impl Look {
         Self {
             calls: count("calls_started"),
             failed: count("calls_failed"),
+            tool_errors: count("tool_errors"),
             lost: count("servers_lost"),
             memory: memory_of_servers(&status),
             requests: operator.state.metrics.requests().unwrap_or_default(),
@@ -64,6 +66,7 @@ impl Look {
         Self {
             calls: self.calls.saturating_sub(before.calls),
             failed: self.failed.saturating_sub(before.failed),
+            tool_errors: self.tool_errors.saturating_sub(before.tool_errors),
             lost: self.lost.saturating_sub(before.lost),
             memory: self.memory,
             requests: requests.collect(),
@@ -144,14 +147,20 @@ impl Traffic {
 fn calls(intervals: &[Look], hour: &Look) -> Markup {
     let values = |count: fn(&Look) -> u64| intervals.iter().map(count).collect::<Vec<u64>>();
     let (calls, failed) = (values(|it| it.calls), values(|it| it.failed));
+    let tool_errors = values(|it| it.tool_errors);
     let most = calls.iter().chain(&failed).copied().max().unwrap_or(0);
     let words = format!(
-        "{} in the last hour, up to {} a minute, {} failed",
+        "{} in the last hour, up to {} a minute, {} failed, {}",
         text::many(hour.calls, "call", "calls"),
         text::count(most * PER_MINUTE),
         text::count(hour.failed),
+        text::many(hour.tool_errors, "tool error", "tool errors"),
     );
-    let lines = [("calls", "calls", calls), ("errors", "failed", failed)];
+    let lines = [
+        ("calls", "calls", calls),
+        ("errors", "failed", failed),
+        ("p95", "tool errors", tool_errors),
+    ];
     let is_any = hour.calls + hour.failed > 0;
     html! { @if is_any { div .card.wide { (plot(&lines, &words)) } } }
 }
@@ -265,7 +274,9 @@ mod tests {
         let traffic = traffic(&[(5, 0), (5, 0), (25, 10), (35, 10)]);
         let plots = traffic.plots().into_string();
         assert!(
-            plots.contains("30 calls in the last hour, up to 120 a minute, 10 failed"),
+            plots.contains(
+                "30 calls in the last hour, up to 120 a minute, 10 failed, 0 tool errors"
+            ),
             "{plots}"
         );
         assert!(plots.contains("M33 40L34 20L35 40"), "{plots}");

@@ -12,16 +12,19 @@ use crate::bridge::task::{self, Task};
 use crate::calls::call_route::outcome_counter;
 use crate::calls::call_telemetry::error_of_answer;
 use crate::calls::client_reply::{ClientReply, ReplyError};
+use crate::calls::kept_results::ResultOwner;
 use crate::calls::response_translator::ResponseTranslator;
+use crate::calls::result_preview::LargeResult;
 use crate::calls::{consent, tasks};
-use crate::catalog::Snapshot;
+use crate::catalog::{PREVIEW_ABOVE_MIN, Snapshot};
 use crate::downstream::{TaskMode, lost};
-use crate::history::CallEnding;
+use crate::history::{CallEnding, CallOutcome};
 use crate::id::ServerName;
 use crate::metrics::{Measure, MethodLabel, Network, Series};
 use crate::protocol::{
     ErrorKind, Failure, Method, Outcome, RawJson, Response, Revision, error_frame,
 };
+use crate::telemetry::Counter;
 
 impl Call {
     /// Records how an attempt to send the call ended. `sent` is when the request was written;
@@ -137,7 +140,9 @@ impl Call {
             &self.caller,
             sealing,
         );
-        let reply = match named.or(translated) {
+        let changed = named.or(translated);
+        let preview = self.preview(changed.as_ref().unwrap_or(result));
+        let reply = match preview.or(changed) {
             None if !is_modern => ClientReply::passed_on(response, &self.id),
             changed => {
                 let result = changed.as_ref().unwrap_or(result);
@@ -154,6 +159,23 @@ impl Call {
             CallEnding::Result(result)
         };
         self.reply(reply, ending, owner);
+    }
+
+    /// Keeps a large result and returns its preview; `None` for results that clients get whole.
+    fn preview(&self, result: &RawJson) -> Option<RawJson> {
+        let is_of_tool = matches!(self.method, Method::ToolsCall | Method::TasksResult);
+        let size = result.as_bytes().len();
+        if size <= PREVIEW_ABOVE_MIN || !is_of_tool {
+            return None;
+        }
+        let context = &self.context;
+        let limit = context.preview_above(&self.target.server, &self.caller.view);
+        let limit = limit.filter(|limit| size > *limit)?;
+        let large = LargeResult::of(result)?;
+        let owner = ResultOwner::of(&self.caller);
+        let kept = (large.text.clone(), large.mime);
+        let uri = context.kept_results.keep(owner, (context.mint)(), kept)?;
+        Some(large.preview(&uri, limit, self.caller.revision))
     }
 
     /// Returns whether the result says that the call continues as a task that the client follows.
@@ -218,6 +240,8 @@ impl Call {
             Outcome::Result(result) => {
                 let translated = translator.result(result);
                 let result = translated.as_ref().unwrap_or(result);
+                let preview = self.preview(result);
+                let result = preview.as_ref().unwrap_or(result);
                 Outcome::Result(decorator.decorated(result))
             }
             Outcome::Error(error) => match translator.error(error) {
@@ -300,8 +324,12 @@ impl Call {
         ending: CallEnding<'_>,
         owner: &mut impl CallOwner,
     ) {
-        if let Some(call_telemetry) = self.call_telemetry.take() {
-            call_telemetry.end(ending, reply.size());
+        let outcome = match self.call_telemetry.take() {
+            Some(call_telemetry) => call_telemetry.end(ending, reply.size()),
+            None => ending.outcome(&self.method),
+        };
+        if outcome == CallOutcome::ToolError {
+            self.context.counters.add(Counter::ToolErrors);
         }
         let room = self.room.take();
         self.client.answer(self.number, reply, room, owner);

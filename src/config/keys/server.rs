@@ -33,6 +33,7 @@ use super::gateway::{
 use super::oauth::{OAuthKeys, OAuthTable};
 use super::tables::{BreakerTable, SupervisionTable};
 use super::tls::pem;
+use super::view::ResultsTable;
 
 /// How a server is reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -296,6 +297,8 @@ keys! {
         entry_idle in limits.entry_idle: duration(SECOND..=DAY);
         /// Overrides [gateway].
         pin_tools in names.pins: pin_tools();
+        /// How large results of its tools reach clients.
+        results in limits.results: table::<ResultsTable>("`results` of a server");
         /// Which tools clients see, and under which names.
         tools in names: table::<ToolsTable>("`tools` of a server");
         /// Overrides [resources].

@@ -208,20 +208,30 @@ fn check_limits(config: &mut Config, section: &Section<'_>) {
 }
 
 keys! {
-    /// One record per call in `history.sqlite` in the data directory; `mcpvisor history` shows
-    /// them.
-    HistoryTable for HistorySettings {
-        /// Record calls; costs about a third more CPU per call.
+    /// One record per call; `mcpvisor history` shows them.
+    HistoryTable for HistorySettings, check_history {
+        /// Record calls: the last 1,000, or 16 MiB of them, in memory.
         enabled: flag();
+        /// Record calls in `history.sqlite` in the data directory instead; costs about a third more
+        /// CPU per call.
+        file: flag();
         /// Bytes kept of a call's parameters and of its result, with masked secrets
         /// (docs/security.md).
         bodies in body_max: size(0..=MIB);
         /// Age at which records are removed.
         max_age in age_max: duration(MINUTE..=3650 * DAY);
-        /// Size of all records; the oldest are removed first.
+        /// Size of the file; the oldest records are removed first.
         max_bytes in bytes_max: size(MIB as u64..=64 * GIB as u64);
         /// Bytes of records that wait to be written; more are dropped and counted.
         queue in queue_max: size(64 * KIB..=GIB);
+    }
+}
+
+fn check_history(history: &mut HistorySettings, section: &Section<'_>) {
+    if history.enabled && section.has("enabled") && !section.has("file") {
+        section.reader.warn(
+            "`history.enabled = true` is the default and keeps the last calls in memory; `history.file = true` writes them to the disk",
+        );
     }
 }
 

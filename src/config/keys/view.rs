@@ -2,12 +2,17 @@
 
 use serde_json::{Value as Json, json};
 
-use crate::catalog::{AnnotationOverrides, Exposure, ToolOverride, ToolOverrides};
+use crate::catalog::{
+    AnnotationOverrides, Exposure, PREVIEW_ABOVE_MIN, ResultSettings, ToolOverride, ToolOverrides,
+};
 use crate::config::checks::{GLOB, NOT_EMPTY, glob, not_empty};
-use crate::config::declaration::kinds::{ChoiceKind, choice, flag, optional, table, table_schema};
+use crate::config::declaration::kinds::{
+    ChoiceKind, choice, flag, optional, size, table, table_schema,
+};
 use crate::config::declaration::texts::{text, texts};
 use crate::config::declaration::{Keys as _, ValueKind, keys};
 use crate::config::section::{Section, ValueError};
+use crate::config::units::MIB;
 
 /// Overrides of one view.
 const OVERRIDES_MAX: usize = 1000;
@@ -27,6 +32,7 @@ pub(crate) struct ViewKeys {
     pub(crate) deny: Vec<String>,
     pub(crate) expose: Exposure,
     pub(crate) tools: ToolOverrides,
+    pub(crate) results: ResultSettings,
 }
 
 keys! {
@@ -43,6 +49,17 @@ keys! {
         /// Overrides of what clients read about tools, one table `[views.NAME.tools.TOOL]` each;
         /// TOOL is the public name.
         tools: ToolOverridesKind;
+        /// How large results reach these clients; overrides the server's.
+        results: table::<ResultsTable>("`results` of a view");
+    }
+}
+
+keys! {
+    /// How the results of tools reach clients.
+    ResultsTable for ResultSettings {
+        /// Size of a tool's result above which clients get its head, its tail and a link to all of
+        /// it (docs/views.md). Default: never.
+        preview_above: optional(size(PREVIEW_ABOVE_MIN..=64 * MIB), "\"256KiB\"");
     }
 }
 

@@ -7,6 +7,7 @@ use url::Url;
 
 use crate::downstream::pool::server::Server;
 use crate::downstream::resilience::breakers::{BreakerState, BreakerView};
+use crate::downstream::starting::StartStage;
 use crate::protocol::{Era, Revision};
 use crate::supervision::{ChildPhase, ChildView};
 use crate::telemetry::{LogCounters, LogLine};
@@ -33,6 +34,8 @@ pub struct ServerStatusView {
     /// The page for the sign-in that the start waits for. It can contain a secret.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sign_in: Option<String>,
+    /// Whether the start waits for an operator to sign in.
+    pub needs_login: bool,
     /// The injected faults, in words.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub faults: Option<String>,
@@ -161,6 +164,7 @@ impl Server {
             sign_in: stage
                 .as_ref()
                 .and_then(|stage| stage.page().map(Url::to_string)),
+            needs_login: stage.as_ref().is_some_and(StartStage::needs_login),
             faults: self.settings().faults.as_ref().map(ToString::to_string),
             in_flight: self.parts.gate.running(),
             queued: self.parts.gate.waiting(),

@@ -32,7 +32,7 @@ fn record_among_many(at: u64) -> CallRecord {
 fn the_first_page_of_any_filter_is_found_among_many_records() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("history.sqlite");
-    let mut file = HistoryFile::open(&path).unwrap();
+    let mut file = HistoryTables::open(&HistoryPlace::File(path.clone())).unwrap();
     let all = records();
     let begun = Instant::now();
     for start in (1..=all).step_by(BATCH as usize) {

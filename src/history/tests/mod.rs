@@ -1,6 +1,7 @@
 //! Tests of the whole history: written, searched, trimmed, and with an unusable file.
 
 mod large;
+mod memory;
 
 use std::fs;
 use std::path::Path;
@@ -11,14 +12,17 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use super::file::HistoryFile;
 use super::query::HistoryFilter;
-use super::record::{CallDurations, CallOutcome, CallRecord};
+use super::record::{
+    CallDurations, CallOutcome, CallRecord, KeptRequest, RecordBody, RecordRequest,
+};
 use super::redaction::KeptBody;
+use super::tables::{HistoryPlace, HistoryTables};
 use super::*;
 use crate::id::ServerName;
 use crate::masking::REDACTED;
 use crate::protocol::{Envelope, ErrorKind, Failure, Method, RawJson, Revision};
+use crate::store::database;
 
 fn kept(text: &str) -> KeptBody {
     KeptBody {
@@ -34,21 +38,23 @@ pub(super) fn record(at: u64) -> CallRecord {
     let turn = usize::try_from(at).unwrap_or(0);
     CallRecord {
         at,
-        method: ["tools/call", "prompts/get"][turn % 2].into(),
+        method: [Method::ToolsCall, Method::PromptsGet][turn % 2].clone(),
         server: ServerName::try_new(servers[turn % 3]).ok(),
         outcome: CallOutcome::ALL[turn % 4],
-        name: format!("tool-{}", turn % 5).into(),
+        request: RecordRequest::Kept(KeptRequest {
+            name: format!("tool-{}", turn % 5).into(),
+            id: "1".into(),
+            params: Some(kept(&format!(r#"{{"name":"tool","at":{at}}}"#))),
+        }),
         has_server_names: false,
         session: (turn % 7 > 0).then_some((turn % 7) as u32),
         client: Some("client".into()),
         revision: "2025-11-25",
-        request_id: "1".into(),
         code: None,
         durations: CallDurations::default(),
         request_bytes: 10,
         answer_bytes: 20,
-        params: Some(kept(&format!(r#"{{"name":"tool","at":{at}}}"#))),
-        result: Some(kept(r#"{"content":[]}"#)),
+        result: Some(RecordBody::Kept(kept(r#"{"content":[]}"#))),
     }
 }
 
@@ -82,7 +88,7 @@ fn start_with_secrets(settings: HistorySettings, secrets: LiveSecrets) -> Kept {
 
 fn settings() -> HistorySettings {
     HistorySettings {
-        enabled: true,
+        file: true,
         // The records of these tests are from 1970.
         age_max: Duration::from_secs(u64::from(u32::MAX)),
         ..HistorySettings::default()
@@ -216,7 +222,7 @@ async fn every_end_of_a_call_is_an_outcome() {
 #[tokio::test]
 async fn pages_follow_each_other_by_offset_and_by_id() {
     let kept = start_with(settings());
-    (1..=10).for_each(|at| kept.history.push(record(at)));
+    (1..=10).for_each(|at| kept.history.push(record(at), 0));
     let first = page(&kept.history, &[("limit", "4")]).await;
     assert_eq!(times(&first), [10, 9, 8, 7]);
     let next = first["next"].as_str().unwrap();
@@ -232,11 +238,13 @@ async fn pages_follow_each_other_by_offset_and_by_id() {
 
 fn matches(record: &CallRecord, filter: &HistoryFilter) -> bool {
     let server = record.server.as_ref().map(|server| server.as_str());
-    let body = record.params.as_ref().map_or("", |body| body.text.as_str());
+    let request = record.request.kept();
+    let body = request.params.as_ref();
+    let body = body.map_or("", |body| body.text.as_str());
     filter
         .method
         .as_deref()
-        .is_none_or(|method| *method == *record.method)
+        .is_none_or(|method| method == record.method.as_str())
         && filter
             .server
             .as_deref()
@@ -250,7 +258,7 @@ fn matches(record: &CallRecord, filter: &HistoryFilter) -> bool {
         && filter.since.is_none_or(|since| record.at >= since)
         && filter.until.is_none_or(|until| record.at < until)
         && (filter.text.as_deref())
-            .is_none_or(|text| record.name.contains(text) || body.contains(text))
+            .is_none_or(|text| request.name.contains(text) || body.contains(text))
 }
 
 fn any_filter() -> impl Strategy<Value = HistoryFilter> {
@@ -282,7 +290,7 @@ fn any_filter() -> impl Strategy<Value = HistoryFilter> {
 fn a_search_matches_a_full_scan() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("history.sqlite");
-    let mut file = HistoryFile::open(&path).unwrap();
+    let mut file = HistoryTables::open(&HistoryPlace::File(path.clone())).unwrap();
     let all: Vec<CallRecord> = (1..=250).map(record).collect();
     file.write(&all).unwrap();
     let connection = database::connect(&path).unwrap();
@@ -305,7 +313,7 @@ fn a_search_matches_a_full_scan() {
 #[tokio::test]
 async fn the_last_match_has_no_next_page() {
     let kept = start_with(settings());
-    (1..=4).for_each(|at| kept.history.push(record(at)));
+    (1..=4).for_each(|at| kept.history.push(record(at), 0));
     let only = page(&kept.history, &[("text", "tool-3"), ("limit", "1")]).await;
     assert_eq!((times(&only), &only["next"]), (vec![3], &Value::Null));
 }
@@ -315,7 +323,10 @@ fn a_slow_search_returns_where_to_continue() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("history.sqlite");
     let all: Vec<CallRecord> = (1..=250).map(record).collect();
-    HistoryFile::open(&path).unwrap().write(&all).unwrap();
+    HistoryTables::open(&HistoryPlace::File(path.clone()))
+        .unwrap()
+        .write(&all)
+        .unwrap();
     let connection = database::connect(&path).unwrap();
     let late = search::page(&connection, &query(&[("text", "x")]), Instant::now()).unwrap();
     assert!(!late.is_complete && late.entries.is_empty());
@@ -325,7 +336,7 @@ fn a_slow_search_returns_where_to_continue() {
 fn old_and_excess_records_are_removed() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("history.sqlite");
-    let mut file = HistoryFile::open(&path).unwrap();
+    let mut file = HistoryTables::open(&HistoryPlace::File(path.clone())).unwrap();
     let all: Vec<CallRecord> = (1..=5000).map(record).collect();
     file.write(&all).unwrap();
     let by_age = HistorySettings {
@@ -361,11 +372,12 @@ fn old_and_excess_records_are_removed() {
 #[test]
 fn a_clock_that_is_set_back_loses_no_record() {
     let directory = tempfile::tempdir().unwrap();
-    let mut file = HistoryFile::open(&directory.path().join("history.sqlite")).unwrap();
+    let path = directory.path().join("history.sqlite");
+    let mut file = HistoryTables::open(&HistoryPlace::File(path.clone())).unwrap();
     for at in [5000, 5000, 1, 5000, 1, 1] {
         file.write(&[record(at)]).unwrap();
     }
-    let connection = database::connect(&directory.path().join("history.sqlite")).unwrap();
+    let connection = database::connect(&path).unwrap();
     let deadline = Instant::now() + Duration::from_secs(60);
     let page = search::page(&connection, &query(&[]), deadline).unwrap();
     let times: Vec<i64> = page.entries.iter().map(|entry| entry.at).collect();
@@ -378,9 +390,9 @@ fn a_clock_that_is_set_back_loses_no_record() {
 async fn methods_that_clients_invent_do_not_grow_the_file() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("history.sqlite");
-    let mut file = HistoryFile::open(&path).unwrap();
+    let mut file = HistoryTables::open(&HistoryPlace::File(path.clone())).unwrap();
     let invented = (1..=3000).map(|at| CallRecord {
-        method: format!("x/{at}").into(),
+        method: Method::parse(&format!("x/{at}")),
         server: None,
         ..record(at)
     });
@@ -404,7 +416,7 @@ fn copy_as_after_kill(path: &Path) -> std::path::PathBuf {
 #[tokio::test]
 async fn records_read_once_survive_a_kill() {
     let kept = start_with(settings());
-    (1..=10).for_each(|at| kept.history.push(record(at)));
+    (1..=10).for_each(|at| kept.history.push(record(at), 0));
     assert_eq!(page(&kept.history, &[]).await["total"], 10);
     let copy = copy_as_after_kill(&kept.path());
     let later = History::start(&copy, settings(), Default::default()).unwrap();
@@ -471,7 +483,7 @@ async fn nothing_is_recorded_while_it_is_off() {
 #[tokio::test]
 async fn waiting_records_are_written_on_shutdown() {
     let kept = start_with(settings());
-    (1..=1000).for_each(|at| kept.history.push(record(at)));
+    (1..=1000).for_each(|at| kept.history.push(record(at), 0));
     kept.history.stop();
     let later = History::start(&kept.path(), settings(), Default::default()).unwrap();
     assert_eq!(page(&later, &[]).await["total"], 1000);

@@ -123,12 +123,20 @@ impl Decision {
     const NOTHING: Self = Self::just(Action::Nothing);
 }
 
+/// Failures since the child was last stable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FailureStreak {
+    /// Time of the first failure.
+    pub since: Instant,
+    pub failures: u32,
+}
+
 #[derive(Debug)]
 pub(crate) struct RestartMachine {
     settings: Settings,
     state: ChildState,
-    /// Failures since the child was last stable: the exponent of the backoff.
-    attempt: u32,
+    /// Their number is the exponent of the backoff.
+    streak: Option<FailureStreak>,
     broken: bool,
     /// Out of service until it is released.
     held: bool,
@@ -143,7 +151,7 @@ impl RestartMachine {
         Self {
             settings,
             state: ChildState::Idle,
-            attempt: 0,
+            streak: None,
             broken: false,
             held: false,
             failures: VecDeque::new(),
@@ -161,6 +169,10 @@ impl RestartMachine {
 
     pub(crate) fn is_held(&self) -> bool {
         self.held
+    }
+
+    pub(crate) fn streak(&self) -> Option<FailureStreak> {
+        self.streak
     }
 
     /// Sets the earliest time of the next attempt, stated by the failure that is about to be
@@ -274,9 +286,8 @@ impl RestartMachine {
     }
 
     fn exit(&mut self, now: Instant, chance: f64) -> Decision {
-        let up_since = match &self.state {
-            ChildState::Starting { .. } => None,
-            ChildState::Up { since } => Some(*since),
+        match &self.state {
+            ChildState::Starting { .. } | ChildState::Up { .. } => {}
             ChildState::Ending { then, .. } => {
                 let then = then.clone();
                 return self.after_exit(then, now, chance);
@@ -285,10 +296,8 @@ impl RestartMachine {
             ChildState::Idle | ChildState::Waiting { .. } | ChildState::Stopped => {
                 return Decision::NOTHING;
             }
-        };
-        if up_since.is_some_and(|since| now.duration_since(since) >= self.settings.stable_after) {
-            self.reset_failures();
         }
+        self.forget_failures_if_stable(now);
         self.failed(now, chance)
     }
 
@@ -369,6 +378,7 @@ impl RestartMachine {
 
     /// Asks the child to leave, or kills it.
     fn end(&mut self, action: Action, then: AfterExit, now: Instant) -> Decision {
+        self.forget_failures_if_stable(now);
         self.state = ChildState::Ending {
             deadline: now + self.settings.shutdown_timeout,
             killed: action == Action::Kill,
@@ -400,9 +410,14 @@ impl RestartMachine {
         let wait = if self.broken {
             backoff::with_jitter(self.settings.reconnect_every, self.settings.jitter, chance)
         } else {
-            backoff::delay(&self.settings, self.attempt, chance)
+            let failures = self.streak.map_or(0, |streak| streak.failures);
+            backoff::delay(&self.settings, failures, chance)
         };
-        self.attempt = self.attempt.saturating_add(1);
+        let streak = self.streak.get_or_insert(FailureStreak {
+            since: now,
+            failures: 0,
+        });
+        streak.failures = streak.failures.saturating_add(1);
         self.state = ChildState::Waiting {
             next_attempt: self.not_before.take().max(Some(now + wait)).unwrap_or(now),
             broken: self.broken,
@@ -410,8 +425,16 @@ impl RestartMachine {
         Decision::NOTHING
     }
 
+    fn forget_failures_if_stable(&mut self, now: Instant) {
+        if let ChildState::Up { since } = self.state
+            && now.duration_since(since) >= self.settings.stable_after
+        {
+            self.reset_failures();
+        }
+    }
+
     fn reset_failures(&mut self) {
-        self.attempt = 0;
+        self.streak = None;
         self.broken = false;
         self.failures.clear();
     }

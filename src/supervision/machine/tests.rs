@@ -343,3 +343,26 @@ fn an_attempt_waits_until_the_time_that_a_failure_names() {
     machine.decide(ChildEvent::Exit, at(32), 0.5);
     assert_eq!(picture(&machine, start), "backoff 36");
 }
+
+#[test]
+fn a_streak_of_failures_lasts_until_the_child_was_stable() {
+    let now = Instant::now();
+    let at = |seconds| now + Duration::from_secs(seconds);
+    let mut machine = RestartMachine::new(settings());
+    machine.decide(ChildEvent::Wake, at(0), 0.0);
+    machine.decide(ChildEvent::Exit, at(1), 0.0);
+    machine.decide(ChildEvent::Wake, at(2), 0.0);
+    // A moment of being up does not end it.
+    machine.decide(ChildEvent::Ready, at(3), 0.0);
+    machine.decide(ChildEvent::Exit, at(4), 0.0);
+    let streak = FailureStreak {
+        since: at(1),
+        failures: 2,
+    };
+    assert_eq!(machine.streak(), Some(streak));
+    machine.decide(ChildEvent::Wake, at(5), 0.0);
+    machine.decide(ChildEvent::Ready, at(5), 0.0);
+    let stable = at(5) + settings().stable_after;
+    machine.decide(ChildEvent::Reconnect("test"), stable, 0.0);
+    assert_eq!(machine.streak(), None);
+}

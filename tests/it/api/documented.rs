@@ -16,10 +16,7 @@ fn lines() -> Vec<String> {
 
 #[tokio::test]
 async fn every_line_of_the_document_works() {
-    let gateway = Gateway::start(
-        &(quick() + &example("one") + "pin_tools = \"warn\"\n[history]\nenabled = true\n"),
-    )
-    .await;
+    let gateway = Gateway::start(&(quick() + &example("one") + "pin_tools = \"warn\"\n")).await;
     let client = Client::open(&gateway).await;
     client
         .call("one__echo", serde_json::json!({"message": "hello"}))

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::{code_of, get, request, with_body};
 use crate::support::{
-    Client, Gateway, HttpServer, alive, example, failure_of, names, quick, text_of,
+    Client, Gateway, HttpServer, alive, example, failure_of, names, quick, text_of, until,
 };
 
 /// The answer to an order.
@@ -120,7 +120,7 @@ async fn sessions_are_shown_by_a_handle_and_can_be_ended() {
 
 #[tokio::test]
 async fn calls_and_log_are_read_and_a_call_is_made_again() {
-    let config = quick() + &example("one") + "[history]\nenabled = true\n";
+    let config = quick() + &example("one");
     let gateway = Gateway::start(&config).await;
     let client = Client::open(&gateway).await;
     for message in ["first", "second", "third"] {
@@ -170,7 +170,10 @@ async fn the_log_level_changes_while_the_gateway_runs() {
     };
     assert_eq!(set("debug").await.json().await["level"], "debug");
     Client::open(&gateway).await;
-    assert!(gateway.log().contains("session opened"));
+    until("session opened", || async {
+        gateway.log().contains("session opened").then_some(())
+    })
+    .await;
     assert_eq!(set("error").await.status, 200);
     let lines = gateway.log().lines().count();
     Client::open(&gateway).await;

@@ -18,7 +18,7 @@ fn check(document: &Value, path: &str, value: &Value) {
 
 #[tokio::test]
 async fn answers_are_as_described() {
-    let config = quick() + &example("one") + "pin_tools = \"warn\"\n[history]\nenabled = true\n";
+    let config = quick() + &example("one") + "pin_tools = \"warn\"\n";
     let gateway = Gateway::start(&config).await;
     let client = Client::open(&gateway).await;
     client.call("one__echo", json!({ "message": "m" })).await;

@@ -150,7 +150,7 @@ async fn bad_requests_are_answered_and_change_nothing() {
 
 #[tokio::test]
 async fn a_bad_parameter_is_named() {
-    let gateway = Gateway::start(&(config() + "[history]\nenabled = true\n")).await;
+    let gateway = Gateway::start(&(config() + "[history]\nfile = true\n")).await;
     let rows = [
         ("/api/history?limit=0", "1 to 1000"),
         ("/api/history?offset=100001", "`before`"),

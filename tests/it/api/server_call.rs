@@ -38,7 +38,7 @@ async fn one_server_is_asked_without_a_session_under_its_own_names() {
 
 #[tokio::test]
 async fn a_call_at_one_server_is_made_again_there() {
-    let config = config() + "[history]\nenabled = true\n";
+    let config = config() + "[history]\nfile = true\n";
     let gateway = Gateway::start(&config).await;
     for path in ["/mcp?serverId=two", "/mcp/server/two"] {
         let echo = json!({"name": "echo", "arguments": {"message": path}});

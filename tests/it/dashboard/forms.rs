@@ -207,7 +207,7 @@ async fn a_tool_is_tried() {
 
 #[tokio::test]
 async fn a_call_is_made_again_and_a_session_ended() {
-    let config = quick() + "[history]\nenabled = true\n" + &example("one");
+    let config = quick() + "[history]\nfile = true\n" + &example("one");
     let gateway = Gateway::start(&config).await;
     let client = Client::open(&gateway).await;
     client

@@ -72,7 +72,7 @@ pub(super) fn check_html(page: &str, path: &str) {
 
 #[tokio::test]
 async fn every_page_is_whole_without_javascript() {
-    let config = quick() + "[history]\nenabled = true\n" + &example("one");
+    let config = quick() + "[history]\nfile = true\n" + &example("one");
     let gateway = Gateway::start(&config).await;
     gateway.all_up().await;
     let browser = Browser::sign_in(&gateway).await;
@@ -135,10 +135,7 @@ async fn failures_and_strange_paths_have_pages() {
         check_html(&text_of(answer).await, path);
     }
     let page = browser.page("/ui/calls").await;
-    assert!(
-        page.contains("[history]") && page.contains("enabled = true"),
-        "{page}"
-    );
+    assert!(!page.contains("not recorded"), "{page}");
 }
 
 /// A server whose every text is hostile.
@@ -181,7 +178,7 @@ async fn hostile_texts_stay_texts() {
     let script = script.display();
     let config = quick()
         + &format!(
-            "[history]\nenabled = true\n[views.all]\n[servers.evil]\ncommand = \"python3\"\nargs = [\"{script}\"]\n"
+            "[history]\nfile = true\n[views.all]\n[servers.evil]\ncommand = \"python3\"\nargs = [\"{script}\"]\n"
         );
     std::fs::write(setup.path("config.toml"), config).unwrap();
     let gateway = setup.serve().await;
@@ -224,7 +221,7 @@ async fn hostile_texts_stay_texts() {
 async fn no_page_has_a_secret() {
     const SECRET: &str = "canary-secret-word";
     let config = quick()
-        + &format!("[history]\nenabled = true\n{}", example("one"))
+        + &format!("[history]\nfile = true\n{}", example("one"))
         + &format!(
             "[servers.two]\nurl = \"http://127.0.0.1:9/mcp?key={SECRET}\"\n\
              headers = {{ Authorization = \"Bearer {SECRET}\" }}\n\

@@ -1,8 +1,11 @@
 //! The page of one server: its life and its limits.
 
-use super::{Browser, shown};
+use serde_json::json;
+
+use super::{Browser, between, shown, text_of};
 use crate::operating::run;
-use crate::support::{Gateway, Setup, example, quick, until};
+use crate::support::login::{login_needed, protected};
+use crate::support::{Client, Gateway, Setup, example, quick, until};
 
 #[tokio::test]
 async fn the_life_of_a_server_is_told_with_the_lines_before_each_end() {
@@ -77,4 +80,29 @@ async fn the_limits_in_force_are_shown_beside_the_built_in_ones() {
         page.contains("breaker.failures</dt><dd><bdi>5</bdi></dd>"),
         "{page}"
     );
+}
+
+#[tokio::test]
+async fn a_url_that_needs_a_login_has_a_button_to_sign_in_wherever_it_is_shown() {
+    let (_server, _authority, gateway) = protected().await;
+    login_needed(&gateway).await;
+    let browser = Browser::sign_in(&gateway).await;
+    for path in ["/ui", "/ui/servers", "/ui/servers/docs"] {
+        let page = browser.page(path).await;
+        assert!(page.contains("needs login"), "{path}: {page}");
+        assert!(page.contains("/ui/servers/docs/login"), "{path}: {page}");
+    }
+    let form = browser.form("/ui/servers/docs/login", &[]).await;
+    let page = text_of(form.send().await).await;
+    let link = between(&page, "class=\"button primary\" href=\"", "\"");
+    assert!(link.starts_with("http://"), "{page}");
+}
+
+#[tokio::test]
+async fn tool_errors_are_shown_beside_failures() {
+    let gateway = Gateway::start(&(quick() + &example("one"))).await;
+    let client = Client::open(&gateway).await;
+    client.call("one__echo", json!({"message": 7})).await;
+    let browser = Browser::sign_in(&gateway).await;
+    shown(&browser, "/ui", "and 1 tool error").await;
 }

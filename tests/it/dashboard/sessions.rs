@@ -19,7 +19,7 @@ async fn session_page(browser: &Browser<'_>, texts: &[&str]) -> String {
 
 #[tokio::test]
 async fn a_session_is_shown_across_a_restart() {
-    let config = quick() + "[history]\nenabled = true\n" + &example("one");
+    let config = quick() + "[history]\nfile = true\n" + &example("one");
     let mut gateway = Gateway::start(&config).await;
     gateway.all_up().await;
     let mut client = Client::open(&gateway).await;

@@ -45,8 +45,8 @@ fn off() -> Markup {
     parts::empty(
         "Calls are not recorded",
         html! {
-            "Add this to the configuration:"
-            pre .inline { code { "[history]\nenabled = true" } }
+            "The configuration turns the history off:"
+            pre .inline { code { "[history]\nenabled = false" } }
         },
     )
 }

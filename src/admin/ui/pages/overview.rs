@@ -127,6 +127,7 @@ fn figures(status: &Status, servers: &ByTrouble, view: &View<'_>) -> Markup {
         queued => format!("{} waiting", text::count(queued as u64)),
     };
     let (answered, failed) = (counter("calls_answered"), counter("calls_failed"));
+    let tool_errors = counter("tool_errors");
     html! {
         dl .figures {
             (parts::figure("Servers up", &up.to_string(), &format!("of {}", servers.all().count())))
@@ -135,7 +136,8 @@ fn figures(status: &Status, servers: &ByTrouble, view: &View<'_>) -> Markup {
             (parts::figure("Sessions", &text::count(status.sessions as u64), ""))
             (parts::figure("Calls in flight", &text::count(in_flight as u64), &waiting))
             (parts::figure("Calls answered", &text::count(answered), "in all"))
-            (parts::figure("Calls failed", &text::count(failed), "in all"))
+            (parts::figure("Calls failed", &text::count(failed),
+                &format!("and {}", text::many(tool_errors, "tool error", "tool errors"))))
         }
     }
 }

@@ -8,7 +8,7 @@ use super::server_life::{crashes, time_line};
 use super::server_limits::limits;
 use crate::admin::config_order::EntryOrder;
 use crate::admin::operator::{Inoperable, LoginOrigin};
-use crate::admin::render::{breaker_text, reason};
+use crate::admin::render::{attempts, breaker_text, reason};
 use crate::admin::status::{ServerStatus, Status};
 use crate::admin::ui::fields::{Fields, field};
 use crate::admin::ui::page::{FormOutcome, Page, Section, View};
@@ -65,7 +65,6 @@ fn head(server: &ServerStatus, view: &View<'_>) -> Markup {
     let runs = !matches!(state, "stopped" | "disabled" | "misconfigured");
     let connection = server.connection.as_ref();
     let is_tripped = connection.is_some_and(|it| it.breaker.state == BreakerState::Tripped);
-    let needs_login = connection.is_some_and(|it| it.sign_in.is_some());
     let has_open = server.open_breakers().next().is_some();
     html! {
         p .crumb { a href="/ui/servers" { "Servers" } }
@@ -73,7 +72,7 @@ fn head(server: &ServerStatus, view: &View<'_>) -> Markup {
             h1 { (text::line(name)) (parts::state(server)) }
             div .actions {
                 @if state == "stopped" { (Button::new(&to("start"), "Start").primary().show(view)) }
-                @if needs_login {
+                @if parts::needs_login(server) {
                     (Button::new(&to("login"), "Sign in").primary().show(view))
                 }
                 @if has_open { (Button::new(&to("reset"), "Resume traffic").primary().show(view)) }
@@ -139,7 +138,10 @@ fn figures(server: &ServerStatus, connection: &ServerStatusView, view: &View<'_>
     let number = |number: usize| text::count(number as u64);
     html! {
         dl .figures {
-            (parts::figure("In this state for", &parts::since(child), ""))
+            @match child.failing_ms {
+                Some(time) => (parts::figure("Failing for", &text::age(time), &attempts(child))),
+                None => (parts::figure("In this state for", &parts::since(child), "")),
+            }
             (parts::figure("Restarts", &text::count(child.restarts),
                 &format!("generation {}", text::count(child.generation))))
             (parts::figure("Calls in flight", &number(connection.in_flight),

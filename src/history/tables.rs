@@ -1,4 +1,4 @@
-//! The history file: its tables, and the operations of the writing thread.
+//! The tables of the history, in a file or in memory, and the operations of the writing thread.
 //!
 //! Calls are grouped into blocks of some hundred: a row for each call would cost more than the rest
 //! of recording it. A call refers to its kind, which is the combination of method, server and
@@ -6,12 +6,13 @@
 //! stored.
 
 use std::collections::HashMap;
-use std::path::Path;
+use std::path::PathBuf;
 
 use rusqlite::{Connection, params};
 
 use super::block;
-use super::record::CallRecord;
+use super::queue::{RING_BYTES_MAX, RING_CALLS_MAX};
+use super::record::{CallRecord, METHOD_MAX, cut};
 use super::settings::HistorySettings;
 use crate::store::OpenError;
 use crate::store::database::{self, DatabaseFormat};
@@ -94,8 +95,43 @@ const OTHER_METHOD: &str = "other";
 /// Kinds by key: method, server and outcome, joined by [`write_key`].
 type Kinds = HashMap<Vec<u8>, i64>;
 
-pub(super) struct HistoryFile {
+/// Where the tables are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum HistoryPlace {
+    File(PathBuf),
+    /// The name of a database in memory.
+    Memory(String),
+}
+
+impl HistoryPlace {
+    /// Opens a connection for reading.
+    pub(super) fn connect(&self) -> Result<Connection, OpenError> {
+        match self {
+            Self::File(path) => database::connect(path),
+            Self::Memory(name) => database::connect_in_memory(name),
+        }
+    }
+
+    fn open(&self) -> Result<Connection, OpenError> {
+        match self {
+            Self::File(path) => database::open(path, &FORMAT),
+            Self::Memory(name) => database::open_in_memory(name, &FORMAT),
+        }
+    }
+
+    /// Turns an error of SQLite into one that names the place.
+    pub(super) fn failed(&self, error: &rusqlite::Error) -> OpenError {
+        match self {
+            Self::File(path) => OpenError::sqlite(path, error),
+            Self::Memory(name) => OpenError::sqlite(name.as_ref(), error),
+        }
+    }
+}
+
+pub(super) struct HistoryTables {
     connection: Connection,
+    /// Whether only the last calls are kept.
+    is_in_memory: bool,
     kinds: Kinds,
     last_id: i64,
     /// The last block, if it was written here and is not full.
@@ -127,10 +163,10 @@ impl BlockCounts {
     }
 }
 
-impl HistoryFile {
-    pub(super) fn open(path: &Path) -> Result<Self, OpenError> {
-        let connection = database::open(path, &FORMAT)?;
-        let failed = |error| OpenError::sqlite(path, &error);
+impl HistoryTables {
+    pub(super) fn open(place: &HistoryPlace) -> Result<Self, OpenError> {
+        let connection = place.open()?;
+        let failed = |error| place.failed(&error);
         connection
             .pragma_update(None, "wal_autocheckpoint", CHECKPOINT_PAGES)
             .map_err(failed)?;
@@ -139,14 +175,19 @@ impl HistoryFile {
         let last: Option<i64> = last.map_err(failed)?;
         Ok(Self {
             connection,
+            is_in_memory: matches!(place, HistoryPlace::Memory(_)),
             kinds,
             last_id: last.unwrap_or(0),
             open: RecordBlock::default(),
         })
     }
 
-    /// Writes all records, or none. After an error the file must be reopened.
-    pub(super) fn write(&mut self, records: &[CallRecord]) -> rusqlite::Result<()> {
+    /// Writes all records, which must be masked, or none. After an error the tables must be
+    /// reopened.
+    pub(super) fn write<'r>(
+        &mut self,
+        records: impl IntoIterator<Item = &'r CallRecord>,
+    ) -> rusqlite::Result<()> {
         let transaction = self.connection.unchecked_transaction()?;
         let mut counts = BlockCounts::default();
         let mut key = Vec::new();
@@ -191,22 +232,36 @@ impl HistoryFile {
         let age_max = millis(settings.age_max);
         let oldest = id_at(now.saturating_sub(age_max));
         for _ in 0..TRIM_STEPS_MAX {
-            let is_full = used_bytes(&self.connection)? > settings.bytes_max;
+            let (is_full, step) = match self.is_in_memory {
+                true => (self.has_spare_block()?, 1),
+                false => (
+                    used_bytes(&self.connection)? > settings.bytes_max,
+                    TRIM_STEP,
+                ),
+            };
             let before = if is_full { i64::MAX } else { oldest };
-            if !self.remove_oldest(before)? {
+            if !self.remove_oldest(before, step)? {
                 return Ok(false);
             }
         }
         Ok(true)
     }
 
-    /// Removes some of the oldest blocks whose calls are all before an id. Returns false if there
-    /// are none.
-    fn remove_oldest(&mut self, before: i64) -> rusqlite::Result<bool> {
+    /// Whether memory holds enough calls without the oldest block, or too many bytes.
+    fn has_spare_block(&self) -> rusqlite::Result<bool> {
+        let text = "SELECT ifnull(sum(calls), 0) FROM block WHERE id > (SELECT min(id) FROM block)";
+        let newer: i64 = self.connection.query_row(text, [], |row| row.get(0))?;
+        let is_enough = usize::try_from(newer).unwrap_or(0) >= RING_CALLS_MAX;
+        Ok(is_enough || used_bytes(&self.connection)? > RING_BYTES_MAX as u64)
+    }
+
+    /// Removes up to `step` of the oldest blocks whose calls are all before an id. Returns false if
+    /// there are none.
+    fn remove_oldest(&mut self, before: i64, step: u32) -> rusqlite::Result<bool> {
         let transaction = self.connection.unchecked_transaction()?;
         let text = "SELECT id, records FROM block WHERE last < ?1 ORDER BY id LIMIT ?2";
         let mut select = transaction.prepare_cached(text)?;
-        let mut rows = select.query(params![before, TRIM_STEP])?;
+        let mut rows = select.query(params![before, step])?;
         let mut removed: Vec<(i64, BlockCounts)> = Vec::new();
         while let Some(row) = rows.next()? {
             let mut counts = BlockCounts::default();
@@ -275,7 +330,8 @@ fn kind_of(
     key: &mut Vec<u8>,
 ) -> rusqlite::Result<i64> {
     let server = record.server.as_ref().map_or("", |server| server.as_str());
-    let mut method = &*record.method;
+    let name = cut(record.method.as_str(), METHOD_MAX);
+    let mut method = &*name;
     let outcome = record.outcome.as_str();
     write_key(key, [method, server, outcome]);
     if let Some(kind) = kinds.get(key) {
