@@ -48,6 +48,7 @@ mod picture;
 mod pins;
 mod plans;
 mod policy;
+mod processes;
 mod prompts_and_resources;
 mod questions;
 mod quick_start;
