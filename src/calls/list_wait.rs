@@ -52,6 +52,9 @@ impl ListWait {
         caller: &Arc<Caller>,
         arbiter: usize,
     ) -> Option<Self> {
+        if ItemKind::listed_by(&request.method).is_some() {
+            context.downstreams.compare_lists(caller, arbiter);
+        }
         let wait = Self {
             need: need_of(context, request, caller)?,
             changed: changed_lists(context, request, caller),
