@@ -37,6 +37,8 @@ pub struct ServerPart {
     pub revision: Revision,
     /// The server's own usage instructions.
     pub instructions: Option<String>,
+    /// `_meta` of its answer to the handshake.
+    pub meta: Map<String, Value>,
     items: [Arc<[Item]>; 4],
     quarantined: [Arc<[Quarantined]>; 4],
     caching: [Option<ListCaching>; 4],
@@ -62,6 +64,7 @@ impl ServerPart {
             server,
             capabilities: Map::new(),
             info: Map::new(),
+            meta: Map::new(),
             revision: Revision::NEWEST_LEGACY,
             instructions: None,
             items: Default::default(),

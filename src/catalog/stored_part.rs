@@ -16,6 +16,7 @@ struct StoredPartRef<'a> {
     server: &'a str,
     capabilities: &'a Map<String, Value>,
     info: &'a Map<String, Value>,
+    meta: &'a Map<String, Value>,
     revision: Revision,
     instructions: Option<&'a str>,
     lists: Vec<StoredListRef<'a>>,
@@ -35,6 +36,8 @@ struct StoredPart<'a> {
     server: String,
     capabilities: Map<String, Value>,
     info: Map<String, Value>,
+    #[serde(default)]
+    meta: Map<String, Value>,
     #[serde(default = "newest_legacy")]
     revision: Revision,
     instructions: Option<String>,
@@ -83,6 +86,7 @@ impl ServerPart {
             server: self.server().as_str(),
             capabilities: &self.capabilities,
             info: &self.info,
+            meta: &self.meta,
             revision: self.revision,
             instructions: self.instructions.as_deref(),
             lists: ItemKind::ALL.map(list).into(),
@@ -97,6 +101,7 @@ impl ServerPart {
         let mut part = Self::new(ServerName::try_new(&read.server).ok()?);
         part.capabilities = read.capabilities;
         part.info = read.info;
+        part.meta = read.meta;
         part.revision = read.revision;
         part.instructions = read.instructions;
         for list in read.lists {

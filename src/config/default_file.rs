@@ -69,10 +69,13 @@ pub fn default_file() -> String {
                 text.push('\n');
                 comment(&mut text, "# ", &table.about);
                 text.push_str(&format!("# {header}\n"));
-                table
-                    .keys
-                    .iter()
-                    .for_each(|key| commented_key(&mut text, key));
+                let (tables, keys) = split(&table);
+                keys.iter().for_each(|key| commented_key(&mut text, key));
+                for (inner_key, inner) in tables {
+                    let header = header.trim_end_matches(']');
+                    let header = format!("{header}.{}]", inner_key.name);
+                    inner_table(&mut text, &header, inner_key, inner);
+                }
             }
             Some(table) => {
                 text.push('\n');

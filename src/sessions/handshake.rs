@@ -24,9 +24,12 @@ pub(crate) fn discovery(catalog: &Snapshot) -> Value {
         result["instructions"] = json!(instructions);
     }
     let server = catalog.one_server();
+    let mut meta = server.map(|it| it.part.meta.clone()).unwrap_or_default();
+    meta.shift_remove(SERVER_INFO);
     let info = server.and_then(|it| project_implementation(&it.part.info, Revision::NEWEST));
-    if let Some(info) = info {
-        result["_meta"] = json!({ SERVER_INFO: info });
+    meta.extend(info.map(|info| (SERVER_INFO.to_owned(), info)));
+    if !meta.is_empty() {
+        result["_meta"] = Value::Object(meta);
     }
     result
 }
@@ -114,6 +117,12 @@ fn result(revision: Revision, catalog: &Snapshot, capabilities: &Value) -> RawJs
     });
     if let Some(instructions) = catalog.instructions() {
         result["instructions"] = json!(instructions);
+    }
+    let mut meta = server.map(|it| it.part.meta.clone()).unwrap_or_default();
+    // In the older era, `serverInfo` has this.
+    meta.shift_remove(SERVER_INFO);
+    if !meta.is_empty() {
+        result["_meta"] = Value::Object(meta);
     }
     RawJson::from_value(&result)
 }

@@ -7,7 +7,6 @@
 #   tests/suites/run.sh              the Python SDK over Streamable HTTP: two minutes
 #   tests/suites/run.sh all          the Python SDK over every transport: ten minutes
 #   tests/suites/run.sh NAME [WORDS] `python-sdk` or `fastmcp`; options of pytest, such as `-k WORD`.
-#                                    The differences of FastMCP are not all listed yet
 #                                    With SUITE_SHARING=session each client has its own process
 #   tests/suites/run.sh typescript-sdk [WORDS]
 #                                    the TypeScript SDK 2, whose packages have no suite: its sources come

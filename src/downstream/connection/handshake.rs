@@ -10,6 +10,9 @@ use crate::downstream::era::modern;
 use crate::protocol::{DeclaredCapabilities, Era, Method, Outcome, RawJson, Response, Revision};
 use crate::telemetry::Reason;
 
+/// Maximum size of `_meta` that is kept of the answer, in bytes.
+const META_MAX: usize = 16 * 1024;
+
 /// The result of the handshake: revision and capabilities.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Negotiated {
@@ -17,6 +20,8 @@ pub struct Negotiated {
     pub capabilities: Map<String, Value>,
     pub server_info: Map<String, Value>,
     pub instructions: Option<String>,
+    /// `_meta` of the answer.
+    pub meta: Map<String, Value>,
 }
 
 /// Why a handshake failed. `{}` is for clients; `{:#}` is for operators and includes the server's
@@ -104,6 +109,8 @@ pub(crate) fn negotiated(response: &Response) -> Result<Negotiated, HandshakeErr
         server_info: Map<String, Value>,
         #[serde(default)]
         instructions: Option<String>,
+        #[serde(default, rename = "_meta", deserialize_with = "object_or_empty")]
+        meta: Map<String, Value>,
     }
     let result = match &response.outcome {
         Outcome::Result(result) => result,
@@ -127,6 +134,7 @@ pub(crate) fn negotiated(response: &Response) -> Result<Negotiated, HandshakeErr
         capabilities: result.capabilities,
         server_info: result.server_info,
         instructions: result.instructions,
+        meta: kept_meta(result.meta),
     })
 }
 
@@ -192,7 +200,18 @@ pub(crate) fn discovered(response: &Response) -> Result<Negotiated, HandshakeErr
         capabilities: result.capabilities,
         server_info: server_info.unwrap_or_default(),
         instructions: result.instructions,
+        meta: kept_meta(result.meta),
     })
+}
+
+/// `_meta` for the clients of a view of this server, unless it is too long.
+fn kept_meta(meta: Map<String, Value>) -> Map<String, Value> {
+    let meta = Value::Object(meta);
+    let is_short = meta.to_string().len() <= META_MAX;
+    match meta {
+        Value::Object(meta) if is_short => meta,
+        _ => Map::new(),
+    }
 }
 
 /// Reads an object. PHP writes an empty object as `[]`, and Go as `null`.
@@ -398,6 +417,18 @@ mod tests {
             format!("{:#}", discovered(&response(old)).unwrap_err()),
             "server speaks protocol revision `2027-01-01`, which this gateway does not"
         );
+    }
+
+    #[test]
+    fn meta_is_kept_unless_it_is_long() {
+        let answer = |text: &str| {
+            let result = format!(
+                r#""result":{{"protocolVersion":"2025-06-18","capabilities":{{}},"_meta":{{"com.example/a":"{text}"}}}}"#
+            );
+            negotiated(&response(&result)).unwrap().meta
+        };
+        assert_eq!(answer("x")["com.example/a"], "x");
+        assert!(answer(&"x".repeat(META_MAX)).is_empty());
     }
 
     #[test]

@@ -346,6 +346,7 @@ impl ServerLists {
         part.info = negotiated.server_info.clone();
         part.revision = negotiated.revision;
         part.instructions = negotiated.instructions.clone();
+        part.meta = negotiated.meta.clone();
         self.tools_refused = false;
         for kind in ItemKind::ALL {
             if !negotiated.may_list(kind) && !self.part.items(kind).is_empty() {

@@ -172,6 +172,7 @@ mod tests {
             capabilities: capabilities.as_object().unwrap().clone(),
             server_info: Default::default(),
             instructions: None,
+            meta: Default::default(),
         };
         let tasks = || vec!["t-9".to_owned()];
         let uris = vec!["b:".to_owned(), "a:".to_owned()];

@@ -370,3 +370,22 @@ async fn a_server_reads_the_name_of_a_client_that_is_alone_on_its_connection() {
         assert!(text.contains(&name), "{settings} {is_modern}: {text}");
     }
 }
+
+#[tokio::test]
+async fn the_meta_of_a_servers_handshake_is_shown() {
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/support/says.py");
+    let config = format!(
+        "{}[servers.s]\ncommand = \"python3\"\nargs = [\"{script}\", \"s.json\"]\n",
+        quick()
+    );
+    let setup = Setup::new(&config);
+    std::fs::write(setup.path("s.json"), "{}").unwrap();
+    let gateway = setup.serve().await;
+    let opened = opened(&gateway, "/mcp/server/s", "2025-11-25").await;
+    assert_eq!(opened["_meta"]["com.example/built"], "today", "{opened}");
+    let mut modern = Visit::new(Way::Http(gateway, "/mcp/server/s", None), true);
+    let discovered = modern.ask("server/discover", json!({})).await;
+    let meta = &discovered["result"]["_meta"];
+    assert_eq!(meta["com.example/built"], "today", "{discovered}");
+    assert_eq!(meta["io.modelcontextprotocol/serverInfo"]["name"], "says");
+}

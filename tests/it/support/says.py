@@ -17,6 +17,7 @@ for line in sys.stdin:
                   "capabilities": {name: {} for name in CAPABILITY.values()}}
         if "instructions" in says:
             result["instructions"] = says["instructions"]
+        result["_meta"] = {"com.example/built": "today"}
     elif method in METHODS:
         result = {METHODS[method]: says.get(METHODS[method], [])}
     elif method == "prompts/get":

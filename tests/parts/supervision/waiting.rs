@@ -105,7 +105,7 @@ fn a_view_says_how_a_child_is() {
         assert_eq!(
             serde_json::to_value(child.view()).unwrap(),
             serde_json::json!({
-                "name": "a", "phase": "up", "phase_ms": 0, "generation": 1, "restarts": 0,
+                "name": "a", "phase": "up", "phase_ms": 0, "failing_ms": null, "failures": 0, "generation": 1, "restarts": 0,
                 "panics": 0, "stuck": 0, "last_exit": null, "last_exit_code": null,
                 "next_attempt_ms": null,
             })
