@@ -1,5 +1,5 @@
-//! Large results that clients got only a preview of, for a while: a client reads its own whole, in
-//! parts, or the places that contain a text.
+//! Keeps large results for a while, because their clients got only a preview. A client reads its own
+//! results completely, in parts, or by the places that contain a text.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
@@ -36,7 +36,7 @@ const PLACES_MAX: usize = 50;
 /// Bytes around each place.
 const AROUND: usize = 100;
 
-/// Whose results are kept together: a session's, or those of a client without one.
+/// A group of kept results: those of one session, or of one client without a session.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct ResultOwner {
     session: Option<SessionId>,
@@ -210,7 +210,7 @@ impl KeptTable {
     }
 }
 
-/// What of a result is read.
+/// The part of a result that a client reads.
 #[derive(Debug, PartialEq, Eq)]
 enum ResultPart {
     Whole,

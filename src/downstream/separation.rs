@@ -25,7 +25,7 @@ const SEPARATION: &str = "separation/";
 /// How long it is remembered what a server needs.
 const REMEMBERED: Duration = Duration::from_secs(30 * 24 * 3600);
 
-/// Keeps a connection for a client without a session, which no later request can be of.
+/// Claims a connection for a client without a session: no later request can come from it.
 const SESSIONLESS: SessionId = SessionId::new(Uuid::nil());
 
 /// Why a server needs more than one process for its clients.
@@ -242,7 +242,7 @@ impl Separation {
         self.claims.lock().remove(&ConnectionOwner::Shared);
     }
 
-    /// Whether the shared process can serve no client well any more: it was declared capabilities
+    /// Whether the shared process must be replaced: it was declared capabilities
     /// that its clients do not have, or has the roots of a client without a session.
     pub(crate) fn is_outdated(&self) -> bool {
         let is_too_able = self.reasons().by_capabilities();

@@ -95,7 +95,7 @@ pub(super) enum RecordRequest {
     Kept(KeptRequest),
 }
 
-/// What is kept of a request.
+/// The stored part of a request.
 #[derive(Clone, Debug, Default)]
 pub(super) struct KeptRequest {
     /// The name of the tool or prompt, or the URI, as the client wrote it.
@@ -109,7 +109,7 @@ impl KeptRequest {
     /// Reads the request that a client sent.
     pub(super) fn of(frame: Bytes, body_max: usize, secrets: &LiveSecrets) -> Self {
         let Ok(Envelope::Request(request)) = Envelope::parse(frame) else {
-            // It was a request when it came.
+            // Only requests are recorded, so this cannot happen.
             return Self::default();
         };
         let name = request.item().unwrap_or_default();
@@ -130,12 +130,12 @@ impl KeptRequest {
 pub(super) enum RecordBody {
     /// As it was sent.
     Raw(Box<str>),
-    /// What is kept of it.
+    /// Masked and truncated.
     Kept(KeptBody),
 }
 
 impl RecordRequest {
-    /// What is kept of the request; nothing before [`CallRecord::mask`].
+    /// The stored part of the request; empty before [`CallRecord::mask`].
     pub(super) fn kept(&self) -> &KeptRequest {
         static NOTHING: LazyLock<KeptRequest> = LazyLock::new(KeptRequest::default);
         match self {
@@ -155,7 +155,7 @@ impl RecordRequest {
 }
 
 impl RecordBody {
-    /// What is kept of the body; `None` before [`CallRecord::mask`].
+    /// The stored part of the body; `None` before [`CallRecord::mask`].
     pub(super) fn kept(&self) -> Option<&KeptBody> {
         match self {
             Self::Raw(_) => None,

@@ -48,7 +48,7 @@ pub fn rfc3339(unix_millis: u64) -> String {
 pub enum ClockForm {
     /// `20:03:12`
     Time,
-    /// `2026-11-20 20:03:12`
+    /// `2026-11-20 20:03:12 CET`
     DateAndTime,
 }
 
@@ -62,7 +62,7 @@ fn time_in(unix_millis: u64, form: ClockForm, zone: TimeZone) -> String {
     let time = Timestamp::from_millisecond(millis).unwrap_or(Timestamp::MAX);
     let pattern = match form {
         ClockForm::Time => "%H:%M:%S",
-        ClockForm::DateAndTime => "%Y-%m-%d %H:%M:%S",
+        ClockForm::DateAndTime => "%Y-%m-%d %H:%M:%S %Z",
     };
     time.to_zoned(zone).strftime(pattern).to_string()
 }
@@ -76,9 +76,9 @@ mod tests {
     #[test]
     fn local_times_use_their_zone() {
         let table = [
-            (0, 0, "00:00:00", "1970-01-01 00:00:00"),
-            (1_700_000_000_123, 2, "00:13:20", "2023-11-15 00:13:20"),
-            (1_700_000_000_123, -5, "17:13:20", "2023-11-14 17:13:20"),
+            (0, 0, "00:00:00", "1970-01-01 00:00:00 UTC"),
+            (1_700_000_000_123, 2, "00:13:20", "2023-11-15 00:13:20 +02"),
+            (1_700_000_000_123, -5, "17:13:20", "2023-11-14 17:13:20 -05"),
         ];
         for (at, hours, time, date_and_time) in table {
             let shown = |form| time_in(at, form, TimeZone::fixed(offset(hours)));

@@ -241,11 +241,11 @@ async fn the_log_for_people_names_servers_and_reasons() {
     })
     .await;
     for line in log.lines() {
-        // A date, a time, a level and a name.
+        // A date, a time, its zone, a level and a name.
         let words: Vec<&str> = line.split_whitespace().collect();
         assert!(words[0].len() == 10 && words[1].len() == 8, "{line}");
-        assert!(["INFO", "WARN", "ERROR"].contains(&words[2]), "{line}");
-        assert!(["mcpvisor", "one", "gone"].contains(&words[3]), "{line}");
+        assert!(["INFO", "WARN", "ERROR"].contains(&words[3]), "{line}");
+        assert!(["mcpvisor", "one", "gone"].contains(&words[4]), "{line}");
         assert!(
             !line.contains('\u{1b}') && !line.contains("actix"),
             "{line}"

@@ -259,6 +259,8 @@ fn without_times(text: &str) -> String {
             })
             .collect();
         assert_eq!(form, "0000-00-00 00:00:00 ", "{line}");
+        let (zone, rest) = rest.split_once(' ').unwrap();
+        assert!(zone.len() >= 2, "{line}");
         format!("{rest}\n")
     };
     text.lines().map(line).collect()
