@@ -248,16 +248,7 @@ async fn logs_show_what_a_server_wrote() {
 fn without_times(text: &str) -> String {
     let line = |line: &str| {
         let (time, rest) = line.split_at("2026-11-20 20:03:12 ".len());
-        let form: String = time
-            .chars()
-            .map(|character| {
-                if character.is_ascii_digit() {
-                    '0'
-                } else {
-                    character
-                }
-            })
-            .collect();
+        let form = time.replace(|letter: char| letter.is_ascii_digit(), "0");
         assert_eq!(form, "0000-00-00 00:00:00 ", "{line}");
         let (zone, rest) = rest.split_once(' ').unwrap();
         assert!(zone.len() >= 2, "{line}");
