@@ -15,8 +15,6 @@ use futures_util::{TryStreamExt as _, stream};
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
 
-use super::until;
-
 /// `[servers.NAME]` with the built-in example server, marked so that a test finds its processes.
 pub(crate) fn example(name: &str) -> String {
     format!(
@@ -147,13 +145,11 @@ impl HttpServer {
         }
     }
 
-    /// Starts it again on its port; it has forgotten its sessions.
+    /// Starts it again on its port, which another test can have for a moment, without its sessions.
     pub(crate) async fn start_again(&mut self) {
         self.behaviour().sessions.clear();
-        // A connection of another test can have the port for a moment.
         let bind = async || TcpListener::bind(self.address).ok();
-        let listener = until("the port to be free", bind).await;
-        self.run(listener).await;
+        self.run(super::until("the port", bind).await).await;
     }
 
     async fn run(&mut self, listener: TcpListener) {
