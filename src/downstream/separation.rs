@@ -9,7 +9,7 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
-use tokio::sync::OnceCell;
+use tokio::sync::{OnceCell, watch};
 use uuid::Uuid;
 
 use crate::downstream::connection_key::ConnectionOwner;
@@ -127,6 +127,7 @@ pub(crate) struct Separation {
     declares_all: AtomicBool,
     /// Whether the lists of the shared process are still to be compared.
     is_comparison_due: AtomicBool,
+    is_comparing: watch::Sender<bool>,
     /// Sessions that keep the connection which they shared before, because its process has state
     /// for them.
     claims: Mutex<HashMap<ConnectionOwner, SessionId>>,
@@ -156,6 +157,7 @@ impl Separation {
             lists_equally: Mutex::default(),
             declares_all: AtomicBool::new(false),
             is_comparison_due: AtomicBool::new(false),
+            is_comparing: watch::Sender::new(false),
             claims: Mutex::default(),
         }
     }
@@ -203,7 +205,27 @@ impl Separation {
 
     /// Takes on the comparison; returns whether it was due.
     pub(crate) fn take_comparison(&self) -> bool {
-        self.is_comparison_due.swap(false, Ordering::Relaxed)
+        let was_due = self.is_comparison_due.swap(false, Ordering::Relaxed);
+        if was_due {
+            self.is_comparing.send_replace(true);
+        }
+        was_due
+    }
+
+    /// Records that the comparison ended, whatever it showed.
+    pub(crate) fn end_comparison(&self) {
+        self.is_comparing.send_replace(false);
+    }
+
+    pub(crate) fn is_comparing(&self) -> bool {
+        *self.is_comparing.borrow()
+    }
+
+    /// Completes when no comparison runs.
+    pub(crate) async fn compared(&self) {
+        let mut comparing = self.is_comparing.subscribe();
+        // This fails only without a sender, and `self` holds one.
+        drop(comparing.wait_for(|is_comparing| !is_comparing).await);
     }
 
     /// Leaves the comparison to the next client.

@@ -5,14 +5,14 @@
 use std::sync::Arc;
 
 use serde_json::Value;
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 use crate::catalog::ServerPart;
 use crate::downstream::caller::Caller;
 use crate::downstream::connection_key::{ConnectionKey, ConnectionOwner};
 use crate::downstream::pool::Downstreams;
 use crate::downstream::pool::closing::close;
-use crate::downstream::pool::server::Server;
+use crate::downstream::pool::server::{LOOK_EVERY, Server};
 use crate::downstream::separation::SeparationReason;
 use crate::protocol::{DeclaredCapabilities, Era};
 use crate::supervision::ChildPhase;
@@ -43,6 +43,7 @@ impl Downstreams {
     }
 
     async fn compare(self, server: Arc<Server>, arbiter: usize) {
+        let _comparing = Comparing(server.clone());
         let _one_at_a_time = self.comparing.lock().await;
         let separation = &server.parts.separation;
         let Some(shared) = comparable_part(&server) else {
@@ -68,7 +69,10 @@ impl Downstreams {
         close(&self.listener, &server, opened);
         match plain {
             Some(plain) if plain.offers_the_same(&shared) => separation.lists_equally(version),
-            Some(_) => separation.require(SeparationReason::ListsDiffer),
+            Some(_) => {
+                separation.require(SeparationReason::ListsDiffer);
+                renew_outdated(&server);
+            }
             None => {
                 log::debug!(server = server.name().as_str(); "could not compare the server's lists");
             }
@@ -102,6 +106,36 @@ impl Downstreams {
         // Of a list that failed, only the shared one is known.
         let is_whole = spec.session.trouble().is_none();
         spec.first_part.load_full().filter(|_| is_whole)
+    }
+}
+
+/// Marks a server whose lists are being compared, until it is dropped.
+struct Comparing(Arc<Server>);
+
+impl Drop for Comparing {
+    fn drop(&mut self) {
+        self.0.parts.separation.end_comparison();
+    }
+}
+
+impl Server {
+    /// Whether a comparison decides what a client without some capabilities sees in the lists of the
+    /// shared process, or showed that the process must be replaced first.
+    pub(crate) fn is_settling(&self) -> bool {
+        self.parts.separation.is_comparing() || self.is_renewed_soon()
+    }
+
+    /// Completes when the shared process lists what clients without some capabilities see. This may
+    /// never happen.
+    pub(crate) async fn settled(&self) {
+        self.parts.separation.compared().await;
+        while self.is_renewed_soon() {
+            sleep(LOOK_EVERY).await;
+        }
+    }
+
+    fn is_renewed_soon(&self) -> bool {
+        self.parts.separation.is_outdated() && !self.is_halted() && !self.has_calls()
     }
 }
 
