@@ -49,7 +49,6 @@ mod pins;
 mod plans;
 mod policy;
 mod previews;
-mod processes;
 mod prompts_and_resources;
 mod questions;
 mod quick_start;

@@ -163,10 +163,9 @@ async fn each_question_has_its_form() {
     let answers =
         json!([["q0", {"action": "accept", "content": content}], ["q1", {"action": "accept"}]]);
     assert_eq!(said["answers"], answers);
-    // A trial is a client like others: it starts no process.
+    // Nothing else is promised.
     assert!(said["declared"]["elicitation"].is_object(), "{said}");
-    let server = gateway.server("asks").await;
-    assert_eq!(server["connection"]["own"], json!([]));
+    assert!(said["declared"].get("sampling").is_none(), "{said}");
 }
 
 #[tokio::test]

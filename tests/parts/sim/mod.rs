@@ -13,7 +13,6 @@ mod outage;
 mod privacy;
 mod schemas;
 mod script;
-mod separation;
 mod served;
 mod server;
 mod subscriptions;
