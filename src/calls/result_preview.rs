@@ -23,12 +23,12 @@ const META_MAX: usize = 1024;
 #[derive(Debug)]
 pub(super) struct LargeResult {
     result: Map<String, Value>,
-    /// What the client can read: the texts of the result, or the whole result as JSON if it has
-    /// other contents.
+    /// The text that the client can read: the texts of the result, or the whole result as JSON if it
+    /// has other contents.
     pub(super) text: ByteString,
     pub(super) mime: &'static str,
     /// The texts alone.
-    texts: String,
+    texts: ByteString,
     /// The other contents, in words.
     others: Vec<String>,
 }
@@ -51,9 +51,9 @@ impl LargeResult {
                 other => others.push(description(&other)),
             }
         }
-        let texts = texts.join("\n");
+        let texts = ByteString::from(texts.join("\n"));
         let (text, mime) = match others.is_empty() {
-            true => (texts.clone().into(), "text/plain"),
+            true => (texts.clone(), "text/plain"),
             false => (result.as_str().into(), "application/json"),
         };
         Some(Self {
@@ -115,7 +115,7 @@ impl LargeResult {
             (Some(start), Some(end)) if head < tail => {
                 format!("{start}\n[… {} bytes …]\n{end}", tail - head)
             }
-            _ => texts.clone(),
+            _ => texts.to_string(),
         }
     }
 }

@@ -28,7 +28,7 @@ pub struct Change {
     pub(super) moved: Moved,
 }
 
-/// What a change does with the record of the servers that were moved to the gateway.
+/// How a change treats the record of servers that were moved to the gateway.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Moved {
     Kept,

@@ -25,7 +25,7 @@ const fn typed(kind: &'static str) -> EntryShape {
     }
 }
 
-/// What most clients have in common.
+/// Defaults that most clients share.
 const COMMON: Client = Client {
     name: "",
     title: "",

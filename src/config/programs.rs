@@ -150,7 +150,7 @@ pub(super) fn check_command(
 /// The program and the arguments of a command line without any syntax of a shell, whose program is
 /// in `PATH`.
 fn certain_words(line: &str, environment: &dyn Environment) -> Option<(String, Vec<String>)> {
-    // What a variable contains is not split.
+    // The value of a variable is never split.
     if line.contains(['$', '`', '|', '&', ';', '<', '>', '~', '*']) {
         return None;
     }

@@ -28,7 +28,6 @@ pub fn bare_dollars(text: &str) -> String {
     let mut rest = text;
     while let Some((before, after)) = rest.split_once('$') {
         translated.push_str(before);
-        let is_of_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
         let end = after.find(|c| !is_of_name(c)).unwrap_or(after.len());
         let (name, tail) = after.split_at(end);
         match name.starts_with(|first: char| !first.is_ascii_digit()) {
@@ -62,13 +61,17 @@ pub fn double_braces(text: &str) -> String {
     translated + rest
 }
 
+/// Whether a character can be part of a variable's name.
+fn is_of_name(c: char) -> bool {
+    c.is_ascii_alphanumeric() || c == '_'
+}
+
 /// Whether a text looks like a variable in a syntax that was not translated.
 pub(super) fn is_unread_reference(text: &str) -> bool {
     let name = text
         .strip_prefix("Bearer ")
         .unwrap_or(text)
         .strip_prefix('$');
-    let is_of_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
     let is_bare = name.is_some_and(|name| !name.is_empty() && name.chars().all(is_of_name));
     let is_in_braces = text.replace("${env:", "").contains("{env:") || text.contains("{{");
     is_bare || is_in_braces || text.contains("$(")

@@ -7,7 +7,8 @@ use tokio::time::Instant;
 
 use super::History;
 use super::record::{
-    CallDurations, CallOutcome, CallRecord, KeptRequest, METHOD_MAX, RecordBody, RecordRequest, cut,
+    CallDurations, CallOutcome, CallRecord, KeptRequest, METHOD_MAX, NAME_MAX, REQUEST_ID_MAX,
+    RecordBody, RecordRequest, cut, cut_method,
 };
 use super::redaction::redact;
 use crate::id::ServerName;
@@ -84,9 +85,11 @@ impl PendingCall {
         caller: &RecordedCaller<'_>,
         body_max: usize,
     ) -> Self {
+        let method = cut_method(&request.method);
         log::debug!(
-            target: CALLS, "type" = "mcp_request", method = request.method.as_str(),
-            target = &*request.item().unwrap_or_default(), "requestId" = request.id.as_str();
+            target: CALLS, "type" = "mcp_request", method = method.as_str(),
+            target = &*cut(&request.item().unwrap_or_default(), NAME_MAX),
+            "requestId" = &*cut(request.id.as_str(), REQUEST_ID_MAX);
             "request"
         );
         Self {
@@ -95,7 +98,7 @@ impl PendingCall {
             sent: None,
             body_max,
             frame: request.frame.clone(),
-            method: request.method.clone(),
+            method,
             server: caller.at_server.cloned(),
             has_server_names: caller.at_server.is_some(),
             session: caller.session,

@@ -201,7 +201,7 @@ mod tests {
         drop(flushed);
         assert!(queue.push(record(1), 0));
         queue.close();
-        assert!(queue.take().is_none(), "nobody reads them any more");
+        assert!(queue.take().is_none(), "no reader is left");
     }
 
     #[test]

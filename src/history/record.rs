@@ -83,8 +83,8 @@ impl CallOutcome {
 
 /// Maximum lengths of a record's texts, in bytes; longer ones are truncated.
 pub(super) const METHOD_MAX: usize = 64;
-const NAME_MAX: usize = 512;
-const REQUEST_ID_MAX: usize = 128;
+pub(super) const NAME_MAX: usize = 512;
+pub(super) const REQUEST_ID_MAX: usize = 128;
 
 /// The request of a call.
 #[derive(Clone, Debug)]
@@ -238,6 +238,14 @@ impl CallRecord {
     pub(super) fn size(&self) -> usize {
         let result = self.result.as_ref().map_or(0, RecordBody::size);
         size_of::<Self>() + self.request.size() + result
+    }
+}
+
+/// The method of a record: a client can invent one of any length.
+pub(super) fn cut_method(method: &Method) -> Method {
+    match method {
+        Method::Other(name) => Method::Other(cut(name, METHOD_MAX)),
+        known => known.clone(),
     }
 }
 

@@ -12,7 +12,7 @@ use rusqlite::{Connection, params};
 
 use super::block;
 use super::queue::{RING_BYTES_MAX, RING_CALLS_MAX};
-use super::record::{CallRecord, METHOD_MAX, cut};
+use super::record::CallRecord;
 use super::settings::HistorySettings;
 use crate::store::OpenError;
 use crate::store::database::{self, DatabaseFormat};
@@ -330,8 +330,7 @@ fn kind_of(
     key: &mut Vec<u8>,
 ) -> rusqlite::Result<i64> {
     let server = record.server.as_ref().map_or("", |server| server.as_str());
-    let name = cut(record.method.as_str(), METHOD_MAX);
-    let mut method = &*name;
+    let mut method = record.method.as_str();
     let outcome = record.outcome.as_str();
     write_key(key, [method, server, outcome]);
     if let Some(kind) = kinds.get(key) {

@@ -47,3 +47,25 @@ async fn without_a_file_the_last_calls_are_read_from_memory() {
     );
     assert!(kept.path().exists());
 }
+
+#[tokio::test]
+async fn a_long_method_that_a_client_invents_is_truncated() {
+    let kept = start_with(HistorySettings {
+        file: false,
+        ..settings()
+    });
+    let frame = json!({"jsonrpc": "2.0", "id": 1, "method": "x".repeat(100_000)});
+    let Ok(Envelope::Request(request)) = Envelope::parse(Bytes::from(frame.to_string())) else {
+        panic!("a request");
+    };
+    let caller = RecordedCaller {
+        session: None,
+        client: None,
+        revision: Revision::NEWEST,
+        at_server: None,
+    };
+    drop(kept.history.begin(&request, &caller));
+    let page = page(&kept.history, &[]).await;
+    assert_eq!(page["entries"][0]["method"], "x".repeat(64));
+    assert!(page.to_string().len() < 4096);
+}

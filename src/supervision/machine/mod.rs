@@ -135,7 +135,7 @@ pub struct FailureStreak {
 pub(crate) struct RestartMachine {
     settings: Settings,
     state: ChildState,
-    /// Their number is the exponent of the backoff.
+    /// Failures since the child was last stable; their number is the exponent of the backoff.
     streak: Option<FailureStreak>,
     broken: bool,
     /// Out of service until it is released.
