@@ -1,4 +1,4 @@
-"""Public servers and clients with the gateway between them: `real.py TARGET [servers | clients | crowd | search | cold]`."""
+"""Public servers and clients with the gateway between them: `real.py TARGET [servers | clients | crowd | search | logins | cold]`."""
 
 import pathlib
 import sys
@@ -8,12 +8,13 @@ import time
 import clients
 import cold
 import crowd
+import logins
 import search
 import servers
 from support import Place
 
 # Runs when nothing is named; `cold` downloads for minutes.
-USUAL = ["servers", "clients", "crowd", "search"]
+USUAL = ["servers", "clients", "crowd", "search", "logins"]
 
 
 def main():
@@ -26,6 +27,7 @@ def main():
             "clients": lambda: clients.test(place),
             "crowd": lambda: crowd.test(place),
             "search": lambda: search.test(place, directory),
+            "logins": lambda: logins.test(place),
             "cold": lambda: cold.test(place, directory),
         }
         for part in parts:

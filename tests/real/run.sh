@@ -3,7 +3,7 @@
 # or later, Node with npm, git and the network for packages; what is installed is kept in the
 # target directory.
 #
-#   tests/real/run.sh [servers | clients | crowd | search | cold]...
+#   tests/real/run.sh [servers | clients | crowd | search | logins | cold]...
 #
 # REAL_COLD=1 adds `cold`: thirty servers of npx, which download for minutes.
 set -euo pipefail
@@ -71,7 +71,7 @@ done
 
 parts=("$@")
 if [ ${#parts[@]} = 0 ]; then
-  parts=(servers clients crowd search)
+  parts=(servers clients crowd search logins)
   if [ "${REAL_COLD:-}" = 1 ]; then
     parts+=(cold)
   fi

@@ -83,7 +83,8 @@ impl Operator {
         refreshed.map_err(|error| login.failed(&error))
     }
 
-    /// Forgets the token and revokes it. Returns whether one existed.
+    /// Forgets the token, revokes it, and leaves the sessions that the server opened for it. Returns
+    /// whether one existed.
     ///
     /// # Errors
     ///
@@ -94,7 +95,12 @@ impl Operator {
         principal: Option<&str>,
     ) -> Result<bool, Failure> {
         let login = self.state.find_login(server, principal)?;
-        Ok(forgotten(&login.credentials).await)
+        let had_token = forgotten(&login.credentials).await;
+        if had_token {
+            let principal = login.credential.principal().cloned();
+            self.state.leave_sessions(login.server, principal).await;
+        }
+        Ok(had_token)
     }
 
     /// The login for the page that a browser opened.
@@ -207,10 +213,8 @@ impl GatewayState {
         let (granted, word) = finished.map_err(|error| login_failed(&error))?;
         let user = granted.principal.as_ref().map(LoginUser::of);
         if granted.is_another {
-            let whose = granted.principal.map(CredentialContext::User);
-            let whose = whose.unwrap_or(CredentialContext::Shared);
-            let left = (self.downstreams).leave_sessions(granted.server.clone(), whose);
-            left.await;
+            self.leave_sessions(granted.server.clone(), granted.principal)
+                .await;
         }
         Ok(FinishedLogin {
             success: true,
@@ -222,6 +226,11 @@ impl GatewayState {
             scope: granted.scope,
             take_back: word.expose_secret().to_owned(),
         })
+    }
+
+    async fn leave_sessions(&self, server: ServerName, principal: Option<Principal>) {
+        let whose = principal.map_or(CredentialContext::Shared, CredentialContext::User);
+        self.downstreams.leave_sessions(server, whose).await;
     }
 
     /// Finds the login at the server with this name or id: the gateway's own, or a user's.
