@@ -13,10 +13,10 @@ use mcpvisor::telemetry::{flush_log, print_line, printable};
 use commands::{
     CliError, ServeMode, check, current_thread_runtime, print, print_completions, relay,
     run_apply_command, run_auth_command, run_bundle_command, run_clients_command,
-    run_config_command, run_doctor_command, run_keys_command, run_pins_command, run_plan_command,
-    run_policy_command, run_rollback_command, run_servers_command, run_tools_command,
-    run_vault_command, serve, show_dashboard, show_gateway_log, show_history, show_status,
-    show_token, write_man_pages,
+    run_config_command, run_doctor_command, run_keys_command, run_notices_command,
+    run_pins_command, run_plan_command, run_policy_command, run_rollback_command,
+    run_servers_command, run_tools_command, run_vault_command, serve, show_dashboard,
+    show_gateway_log, show_history, show_status, show_token, write_man_pages,
 };
 
 fn main() -> ExitCode {
@@ -45,6 +45,7 @@ fn main() -> ExitCode {
         Command::Servers(servers) => finish(run_servers_command(path, servers)),
         Command::Tools(tools) => finish(run_tools_command(path, tools)),
         Command::Keys(keys) => finish(run_keys_command(path, keys)),
+        Command::Notices(notices) => finish(run_notices_command(path, notices)),
         Command::Pins(pins) => finish(run_pins_command(path, pins)),
         Command::Policy(policy) => finish(run_policy_command(path, &policy.verb)),
         Command::Auth(auth) => finish(run_auth_command(path, auth)),

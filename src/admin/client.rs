@@ -15,9 +15,10 @@ use url::Url;
 use super::crashes::Crashes;
 use super::local_socket::{ShortPath, reachable_socket};
 use super::messages::{
-    Approved, ApprovedDefinition, DashboardLink, Logins, Ordered, PastedAddress, Pins, ServerLogs,
-    Token, ToolOfServer, Tools, VERSION, VERSION_HEADER, VIEW_HEADER,
+    Approved, ApprovedDefinition, DashboardLink, Logins, Notices, Ordered, PastedAddress, Pins,
+    ServerLogs, Token, ToolOfServer, Tools, VERSION, VERSION_HEADER, VIEW_HEADER,
 };
+use super::notices::Notice;
 use super::status::{ConfigView, Status, ToolView};
 use crate::catalog::PinKind;
 use crate::credentials::CredentialView;
@@ -288,6 +289,26 @@ impl OperatorClient {
             }
         };
         Ok(done.approved)
+    }
+
+    /// All notices for operators, dismissed ones included.
+    ///
+    /// # Errors
+    ///
+    /// As [`OperatorClient::status`].
+    pub async fn notices(&self) -> Result<Vec<Notice>, ClientError> {
+        let all: Notices = self.get(&["api", "notices"], &[]).await?;
+        Ok(all.notices)
+    }
+
+    /// Dismisses a notice, or shows it again. Returns the notice.
+    ///
+    /// # Errors
+    ///
+    /// As [`OperatorClient::status`].
+    pub async fn set_dismissed(&self, id: &str, dismissed: bool) -> Result<Notice, ClientError> {
+        let verb = if dismissed { "dismiss" } else { "restore" };
+        self.post(&["api", "notices", id, verb], &[], None).await
     }
 
     /// All logins at servers.

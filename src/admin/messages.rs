@@ -5,6 +5,7 @@ use actix_web::http::header::HeaderName;
 use serde::{Deserialize, Serialize};
 
 use super::key_uses::KeyView;
+use super::notices::Notice;
 use super::status::{ServerStatus, ToolView};
 use crate::credentials::CredentialView;
 use crate::publisher::PinView;
@@ -38,6 +39,12 @@ pub(super) struct Servers {
     pub(super) servers: Vec<ServerStatus>,
     #[serde(flatten)]
     pub(super) page: PagePosition,
+}
+
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct Notices {
+    pub(super) notices: Vec<Notice>,
 }
 
 /// The outcome of an order, and the server after it.

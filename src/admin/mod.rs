@@ -19,6 +19,7 @@ mod login_client;
 mod login_codes;
 mod messages;
 mod metrics;
+mod notices;
 mod operator;
 mod port_holder;
 mod record_pages;
@@ -43,6 +44,7 @@ pub use instances::{Instance, Instances, Registration, other_gateway};
 pub use key_uses::{KeyUses, KeyView, key_uses, key_view, read_key_uses, write_key_uses};
 pub use local_socket::{LocalServer, is_served};
 pub use metrics::{MetricsExporter, MetricsServer};
+pub use notices::{DismissedNotices, Notice};
 pub use operator::{
     CertificateSource, ConfiguredServer, ConfiguredState, GatewayState, LoginPage, Operator,
     ServeClient, no_api, tree_source,

@@ -5,6 +5,7 @@ mod auth;
 mod clients;
 mod doctor;
 mod keys;
+mod notices;
 mod pins;
 mod plan;
 mod policy;
@@ -26,6 +27,7 @@ pub use clients::{
 };
 pub use doctor::DoctorArguments;
 pub use keys::{KeysArguments, KeysVerb, MadeKeyArguments, TokenArguments, UiArguments};
+pub use notices::{NoticesArguments, NoticesVerb};
 pub use pins::{PinsArguments, PinsVerb};
 pub use plan::{ApplyArguments, PlanArguments, RollbackArguments};
 pub use policy::{PolicyArguments, PolicyVerb};
@@ -147,6 +149,11 @@ pub enum Command {
     ///
     /// Lists them by default.
     Pins(PinsArguments),
+
+    /// List, dismiss or restore the notices of the running gateway
+    ///
+    /// Lists them by default.
+    Notices(NoticesArguments),
 
     /// Test the policies of the configuration
     Policy(PolicyArguments),

@@ -101,6 +101,7 @@ pub(super) fn build(
         sources: SourceStates::default(),
         log: inputs.log,
         store: inputs.store.clone(),
+        dismissed: saved.dismissed.clone(),
         certificate: inputs.tls.map(|tls| {
             let view = move || certificate_view(&tls, unix_millis());
             Arc::new(view) as CertificateSource

@@ -3,6 +3,7 @@
 use std::io;
 use std::sync::Arc;
 
+use crate::admin::DismissedNotices;
 use crate::calls::SealingKeys;
 use crate::catalog::ServerPart;
 use crate::config::Config;
@@ -18,6 +19,7 @@ pub(super) struct SavedState {
     pub(super) start_times: StartTimes,
     pub(super) sealing: Arc<SealingKeys>,
     pub(super) pins: Pins,
+    pub(super) dismissed: Arc<DismissedNotices>,
 }
 
 impl SavedState {
@@ -54,6 +56,7 @@ impl SavedState {
             parts: load_parts(&**store, servers, configured).await?,
             pins: Pins::load(store.clone(), unix_millis, log, configured).await?,
             start_times: StartTimes::load(store.clone()).await?,
+            dismissed: Arc::new(DismissedNotices::load(store.clone()).await?),
             sealing: SealingKeys::load(store.clone(), unix_millis).await?,
         })
     }

@@ -40,6 +40,7 @@ mod logins;
 mod machine;
 mod malformed_messages;
 mod metrics;
+mod notices;
 mod odd_authorities;
 mod one_server;
 mod operating;

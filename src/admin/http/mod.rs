@@ -10,6 +10,7 @@ mod help;
 mod history;
 mod keys;
 mod log_level;
+mod notices;
 mod oauth;
 mod oauth_callback;
 mod openapi;

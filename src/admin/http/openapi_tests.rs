@@ -13,9 +13,10 @@ use super::route::Route;
 use super::routes::ROUTES;
 use crate::admin::crashes::Crashes;
 use crate::admin::messages::{
-    Approved, ApprovedDefinition, Keys, LogLevel, LoginRedirect, Logins, Ordered, Pins, ServerLogs,
-    Servers, Sessions, ToolOfServer, Tools,
+    Approved, ApprovedDefinition, Keys, LogLevel, LoginRedirect, Logins, Notices, Ordered, Pins,
+    ServerLogs, Servers, Sessions, ToolOfServer, Tools,
 };
+use crate::admin::notices::Notice;
 use crate::admin::operator::{LoginPage, RenewedToken};
 use crate::admin::status::{ServerStatus, Status};
 use crate::history::{CallPage, RecordedCall};
@@ -66,6 +67,9 @@ POST /api/pins/{server}/{name}/approve ApprovedDefinition -> 200 Approved: Appro
 GET /api/sessions -> 200 Sessions: Lists the sessions of clients
 GET /api/sessions/{handle} -> 200 SessionView: Shows a session
 DELETE /api/sessions/{handle} -> 204: Ends a session
+GET /api/notices -> 200 Notices: Lists the notices for operators
+POST /api/notices/{notice}/dismiss -> 200 Notice: Hides a notice from the status
+POST /api/notices/{notice}/restore -> 200 Notice: Shows a notice again
 GET /api/keys -> 200 Keys: Lists the API keys
 GET /api/history -> 200 CallPage: Lists calls, the newest first
 GET /api/history/{call} -> 200 RecordedCall: Shows a call
@@ -100,6 +104,8 @@ fn typed_schemas() -> Vec<TypedSchema> {
         typed::<LoginPage>(),
         typed::<LoginRedirect>(),
         typed::<Logins>(),
+        typed::<Notice>(),
+        typed::<Notices>(),
         typed::<Ordered>(),
         typed::<PinDetail>(),
         typed::<Pins>(),
@@ -364,8 +370,8 @@ fn remove_defaults(schema: &mut Value) {
 /// The tag under which the endpoint is listed.
 fn tag(route: &Route) -> &'static str {
     const SUBJECTS: &[&str] = &[
-        "tree", "servers", "tools", "pins", "keys", "sessions", "history", "logs", "events",
-        "logins", "oauth", "loglevel", "config",
+        "tree", "servers", "tools", "pins", "notices", "keys", "sessions", "history", "logs",
+        "events", "logins", "oauth", "loglevel", "config",
     ];
     let mut parts = route.path.split('/');
     let found = parts.rfind(|part| SUBJECTS.contains(part));

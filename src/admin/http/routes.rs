@@ -3,7 +3,8 @@
 use super::request::BodyRule::{None, Optional, Required};
 use super::route::Route;
 use super::{
-    config, events, gateway, history, keys, log_level, oauth, pins, servers, sessions, tools,
+    config, events, gateway, history, keys, log_level, notices, oauth, pins, servers, sessions,
+    tools,
 };
 
 const HISTORY_QUERY: &[&str] = &[
@@ -119,6 +120,13 @@ pub(super) const ROUTES: &[Route] = &[
     }),
     Route::delete("/api/sessions/{handle}", |call| {
         Box::pin(sessions::end(call))
+    }),
+    Route::get("/api/notices", &[], |call| Box::pin(notices::list(call))),
+    Route::post("/api/notices/{notice}/dismiss", None, |call| {
+        Box::pin(notices::dismiss(call))
+    }),
+    Route::post("/api/notices/{notice}/restore", None, |call| {
+        Box::pin(notices::restore(call))
     }),
     Route::get("/api/keys", &[], |call| Box::pin(keys::list(call))),
     Route::get("/api/history", HISTORY_QUERY, |call| {

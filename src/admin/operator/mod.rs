@@ -24,6 +24,7 @@ use super::crashes::{Crashes, DatedReport, crash_reports, crashes};
 use super::data_dir_files::read_files;
 use super::history::{RecordsError, answer_request, replay};
 use super::key_uses::{KeyUses, KeyView, key_view};
+use super::notices::Notice;
 use super::status::{LimitView, Status};
 use crate::catalog::PinKind;
 use crate::credentials::CredentialView;
@@ -79,6 +80,29 @@ impl Operator {
     pub(super) fn server_names(&self) -> Vec<String> {
         let servers = self.state.servers.load();
         servers.iter().map(|server| server.name.clone()).collect()
+    }
+
+    /// All notices for operators, dismissed ones included.
+    pub(super) fn notices(&self) -> Vec<Notice> {
+        self.state.notices()
+    }
+
+    /// Dismisses a notice, or shows it again. Returns the notice.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error when no notice has this id, or when the store does not remember the change.
+    pub(super) async fn set_dismissed(&self, id: &str, dismissed: bool) -> Result<Notice, Failure> {
+        let found = self.notices().into_iter().find(|notice| notice.id == id);
+        let notice = found.ok_or_else(|| {
+            let message = "unknown notice; `mcpvisor notices` lists the notices with their ids";
+            Failure::new(ErrorKind::NotFound, message)
+        })?;
+        self.state.dismissed.set(id, dismissed).await?;
+        Ok(Notice {
+            dismissed,
+            ..notice
+        })
     }
 
     /// The API keys without their hashes.

@@ -7,6 +7,7 @@ use serde_json::Value;
 use tokio::time::Instant;
 
 use super::Inoperable;
+use crate::admin::notices::{DismissedNotices, Notice};
 use crate::admin::status::{CertificateView, ConfigView, ServerStatus, Status};
 use crate::auth::{ApiKey, AuthSettings};
 use crate::catalog::ItemKind;
@@ -73,6 +74,7 @@ pub struct GatewayState {
     pub arbiters: Arbiters,
     pub history: History,
     pub store: Arc<DurableStore>,
+    pub dismissed: Arc<DismissedNotices>,
     pub sources: SourceStates,
     pub log: LogRecords,
     /// `None` if the gateway serves plain HTTP.
@@ -179,18 +181,36 @@ impl GatewayState {
                 self.downstreams.connection_manager_view(),
                 self.publisher.view(),
             ],
-            config: ConfigView::clone(&self.config.load()),
+            config: self.config_view(),
             tls: self.certificate.as_ref().map(|certificate| certificate()),
             servers: self.server_statuses(),
-            notices: self.notices(),
+            notices: self.undismissed(self.remarks()),
             counters: self.counters.view(),
             history_failure: self.history.failure(),
             state_failure: self.store.summary().failure,
         }
     }
 
-    /// Notices to operators about sources and merged lists.
-    fn notices(&self) -> Vec<String> {
+    /// Warnings about the configuration, and remarks on sources and merged lists.
+    pub(super) fn notices(&self) -> Vec<Notice> {
+        let warnings = self.config.load().warnings.clone().into_iter();
+        let all = warnings.chain(self.remarks());
+        all.map(|text| self.dismissed.notice(text)).collect()
+    }
+
+    fn config_view(&self) -> ConfigView {
+        let mut view = ConfigView::clone(&self.config.load());
+        view.warnings = self.undismissed(view.warnings);
+        view
+    }
+
+    fn undismissed(&self, mut notices: Vec<String>) -> Vec<String> {
+        notices.retain(|notice| !self.dismissed.is_dismissed(notice));
+        notices
+    }
+
+    /// Remarks on sources and merged lists.
+    fn remarks(&self) -> Vec<String> {
         let (catalog, secrets) = (self.catalog.snapshot(), self.log.secrets());
         let merged = catalog.notices().iter().map(ToString::to_string);
         let own = self.store.summary().notice.into_iter();

@@ -77,6 +77,9 @@ pub fn tree(status: &Status, screen: &Screen, all: bool) -> String {
         text.push_str(&under(server, below, screen));
     }
     text.push_str(&notice_lines(&status.notices));
+    if !status.notices.is_empty() {
+        text.push_str("`mcpvisor notices` lists the notices with their ids, and dismisses them\n");
+    }
     text
 }
 
@@ -95,7 +98,7 @@ pub fn server_details(server: &ServerStatus, screen: &Screen) -> String {
 pub fn notice_lines(notices: &[String]) -> String {
     let lines = notices.iter();
     lines
-        .map(|notice| format!("note: {}\n", one_line(notice)))
+        .map(|notice| format!("notice: {}\n", one_line(notice)))
         .collect()
 }
 

@@ -71,6 +71,11 @@ impl Digest {
         }
     }
 
+    /// Digest of a text for operators.
+    pub fn of_text(text: &str) -> Self {
+        Self::of("text", &[text])
+    }
+
     fn of(purpose: &str, parts: &[&str]) -> Self {
         let mut hash = Context::new(&SHA256);
         hash.update(purpose.as_bytes());

@@ -4,6 +4,7 @@ use std::fs;
 use std::process::Command;
 
 use super::{get, token_of};
+use crate::notices::{notices, servers_with_notices};
 use crate::support::{Client, Gateway, example, quick, soon};
 
 /// The commands of the document, in order.
@@ -16,7 +17,9 @@ fn lines() -> Vec<String> {
 
 #[tokio::test]
 async fn every_line_of_the_document_works() {
-    let gateway = Gateway::start(&(quick() + &example("one") + "pin_tools = \"warn\"\n")).await;
+    let servers = example("one") + "pin_tools = \"warn\"\n" + &servers_with_notices();
+    let gateway = Gateway::start(&(quick() + &servers)).await;
+    let notice = notices(&gateway).await.remove(0);
     let client = Client::open(&gateway).await;
     client
         .call("one__echo", serde_json::json!({"message": "hello"}))
@@ -39,7 +42,8 @@ async fn every_line_of_the_document_works() {
             .env("URL", format!("http://{}", gateway.address))
             .env("TOKEN", token_of(&gateway))
             .env("HANDLE", &handle)
-            .env("CALL", &call);
+            .env("CALL", &call)
+            .env("NOTICE", notice["id"].as_str().unwrap());
         let ran = tokio::task::spawn_blocking(move || command.output().unwrap());
         let output = soon("the answer to curl", ran).await.unwrap();
         let said = String::from_utf8(output.stdout).unwrap();

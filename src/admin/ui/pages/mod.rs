@@ -88,6 +88,7 @@ pub(super) async fn act(view: &View<'_>, form: &Fields) -> Result<FormOutcome, F
         ("config", Some("apply"), None) => config::apply(view, form).await,
         ("calls", Some(id), Some("replay")) => call::replay(view, id).await,
         ("tool", None, None) => tool::act(view, form).await,
+        ("notices", Some(id), Some("dismiss")) => overview::dismiss(view, id).await,
         ("pins", None, None) => pins::approve(view, form).await,
         _ => Err(no_such_page()),
     }

@@ -5,10 +5,12 @@ use maud::{Markup, html};
 use super::server_rows::place;
 use crate::admin::render::{Trouble, reason};
 use crate::admin::status::{ConfigView, ServerStatus, Status};
-use crate::admin::ui::page::{Page, Section, View};
+use crate::admin::ui::page::{FormOutcome, Page, Section, View};
+use crate::admin::ui::parts::Button;
 use crate::admin::ui::pieces::Row;
 use crate::admin::ui::{parts, text};
 use crate::id::ViewId;
+use crate::protocol::Failure;
 
 /// Maximum servers in trouble that are shown, and maximum other servers.
 const SERVERS_MAX: usize = 20;
@@ -43,7 +45,7 @@ pub(super) fn page(view: &View<'_>) -> Page {
     let well = rows(&servers.well, &well_server);
     Page::new(Section::Overview, "Overview")
         .live("headline", headline(&status, &servers))
-        .live("remarks", remarks(&status))
+        .live("remarks", remarks(&status, view))
         .live_list("troubled", troubled, |rows| {
             troubled_servers(&servers, rows)
         })
@@ -75,14 +77,14 @@ fn headline(status: &Status, servers: &ByTrouble) -> Markup {
 }
 
 /// Notices for the operator that do not concern a single server.
-fn remarks(status: &Status) -> Markup {
+fn remarks(status: &Status, view: &View<'_>) -> Markup {
     let ConfigView {
         refused,
         needs_restart,
-        warnings,
         ..
     } = &status.config;
-    let notices = &status.notices;
+    let mut notices = view.operator.notices();
+    notices.retain(|notice| !notice.dismissed);
     html! {
         @if let Some(refused) = refused {
             div .notice.bad {
@@ -99,20 +101,36 @@ fn remarks(status: &Status) -> Markup {
                 @for key in needs_restart { (text::code(key)) " " }
             }
         }
-        @if !(notices.is_empty() && warnings.is_empty()) {
+        @if !notices.is_empty() {
             details .notice.warn {
                 summary {
-                    (text::many((notices.len() + warnings.len()) as u64, "remark", "remarks"))
+                    (text::many(notices.len() as u64, "notice", "notices"))
                     " on the configuration and the lists"
                 }
                 ul {
-                    @for remark in warnings.iter().chain(notices).take(50) {
-                        li { (text::sentence(remark)) }
+                    @for notice in notices.iter().take(50) {
+                        li {
+                            (text::sentence(&notice.text)) " "
+                            (Button::new(&format!("/ui/notices/{}/dismiss", notice.id), "Dismiss").show(view))
+                        }
                     }
                 }
             }
         }
     }
+}
+
+/// Dismisses a notice.
+///
+/// # Errors
+///
+/// Returns an error when the notice is unknown, or when its dismissal cannot be stored.
+pub(super) async fn dismiss(view: &View<'_>, id: &str) -> Result<FormOutcome, Failure> {
+    view.operator.set_dismissed(id, true).await?;
+    Ok(FormOutcome::Done {
+        to: "/ui".to_owned(),
+        message: "The notice is dismissed; `mcpvisor notices` still lists it.".to_owned(),
+    })
 }
 
 fn figures(status: &Status, servers: &ByTrouble, view: &View<'_>) -> Markup {
