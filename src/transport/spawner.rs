@@ -10,7 +10,7 @@ use std::io;
 use std::time::Duration;
 
 use tokio::process::{Child, Command};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
@@ -32,6 +32,8 @@ const COMMANDS_MAX: usize = 256;
 #[derive(Clone, Debug)]
 pub struct Spawner {
     commands: mpsc::Sender<SpawnerCommand>,
+    /// Whether no processes of earlier gateways are left, so that children can start.
+    is_clear: watch::Sender<bool>,
 }
 
 #[derive(Debug)]
@@ -39,7 +41,7 @@ enum SpawnerCommand {
     Spawn(Box<SpawnRequest>, oneshot::Sender<io::Result<SpawnedChild>>),
     /// Ends processes that earlier gateways left behind; they get this long to exit before they are
     /// killed.
-    EndOrphans(Duration, oneshot::Sender<()>),
+    EndOrphans(Duration),
     Stop(oneshot::Sender<()>),
 }
 
@@ -74,19 +76,23 @@ impl Spawner {
             .enable_all()
             .build()?;
         let (commands, queue) = mpsc::channel(COMMANDS_MAX);
+        let is_clear = watch::Sender::new(true);
         std::thread::Builder::new()
             .name("process-keeper".to_owned())
-            .spawn(move || runtime.block_on(run(queue, OrphanFinder::new(instance))))?;
-        Ok(Self { commands })
+            .spawn({
+                let is_clear = is_clear.clone();
+                move || runtime.block_on(run(queue, OrphanFinder::new(instance), is_clear))
+            })?;
+        Ok(Self { commands, is_clear })
     }
 
-    /// Ends all processes that earlier gateways of the same data directory left behind: asks them
-    /// to exit, and kills them after `grace`. Must only be called while no other gateway uses the
-    /// directory.
+    /// Begins to end all processes that earlier gateways of the same data directory left behind:
+    /// asks them to exit, and kills them after `grace`. Until then no child starts, because they
+    /// may hold what it needs. Must only be called while no other gateway uses the directory.
     pub async fn end_orphans(&self, grace: Duration) {
-        let command = |done| SpawnerCommand::EndOrphans(grace, done);
+        self.is_clear.send_replace(false);
         // An error implies that the thread has ended.
-        let _ = self.ask(command).await;
+        let _ = self.commands.send(SpawnerCommand::EndOrphans(grace)).await;
     }
 
     /// Kills all children and ends the thread, after which nothing can be started. Resolves when
@@ -97,6 +103,8 @@ impl Spawner {
     }
 
     pub(crate) async fn spawn(&self, order: SpawnRequest) -> io::Result<SpawnedChild> {
+        // An error implies that the thread has ended.
+        let _ = self.is_clear.subscribe().wait_for(|clear| *clear).await;
         let spawn = |reply| SpawnerCommand::Spawn(Box::new(order), reply);
         let spawned = self.ask(spawn).await;
         spawned.unwrap_or_else(|| Err(io::Error::other("the gateway is stopping")))
@@ -113,7 +121,11 @@ impl Spawner {
     }
 }
 
-async fn run(mut queue: mpsc::Receiver<SpawnerCommand>, finder: OrphanFinder) {
+async fn run(
+    mut queue: mpsc::Receiver<SpawnerCommand>,
+    finder: OrphanFinder,
+    is_clear: watch::Sender<bool>,
+) {
     let stop = CancellationToken::new();
     let mut lanes = ExecLanes::default();
     let mut children = JoinSet::new();
@@ -130,8 +142,12 @@ async fn run(mut queue: mpsc::Receiver<SpawnerCommand>, finder: OrphanFinder) {
                     let starting = execute(*order, &marked, &mut lanes);
                     children.spawn(keep(starting, marked, stop.clone(), reply));
                 }
-                Some(SpawnerCommand::EndOrphans(grace, reply)) => {
-                    children.spawn(end_orphans(finder.clone(), grace, stop.clone(), reply));
+                Some(SpawnerCommand::EndOrphans(grace)) => {
+                    let (ended, is_clear) = (end_orphans(finder.clone(), grace, stop.clone()), is_clear.clone());
+                    children.spawn(async move {
+                        ended.await;
+                        is_clear.send_replace(true);
+                    });
                 }
                 Some(SpawnerCommand::Stop(reply)) => {
                     done = Some(reply);
@@ -157,12 +173,7 @@ async fn run(mut queue: mpsc::Receiver<SpawnerCommand>, finder: OrphanFinder) {
     }
 }
 
-async fn end_orphans(
-    finder: OrphanFinder,
-    grace: Duration,
-    stop: CancellationToken,
-    reply: oneshot::Sender<()>,
-) {
+async fn end_orphans(finder: OrphanFinder, grace: Duration, stop: CancellationToken) {
     if FINDS_TAGGED_PROCESSES {
         finder
             .end_all(OrphanScope::EarlierRuns, grace, stop.cancelled())
@@ -170,7 +181,6 @@ async fn end_orphans(
     } else {
         log::info!("processes of a killed gateway cannot be found on this system");
     }
-    let _ = reply.send(());
 }
 
 /// A child that is being started, and the time for its descendants to exit.

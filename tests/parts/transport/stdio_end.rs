@@ -241,7 +241,10 @@ fn a_process_that_left_its_group_ends_with_its_own_server_only() {
         assert!(!is_alive(&orphan));
         assert!(kept.iter().all(|(_, orphan)| is_alive(orphan)));
         spawner.end_orphans(Duration::ZERO).await;
+        // It starts once the processes of earlier gateways have ended.
+        let later = shell(&spawner, "cat").await;
         assert!(kept.iter().all(|(_, orphan)| is_alive(orphan)));
+        later.link.close(Duration::from_millis(100)).await;
         let orphans: Vec<String> = children.map(|(_, orphan)| orphan).collect();
         for orphan in orphans {
             until("it ends with its link", || !is_alive(&orphan)).await;
