@@ -1,12 +1,14 @@
-//! Rate limits for calls of a client: in total, for each server, and for each tool.
+//! Rate limits for calls of a client: in total, for each server, for each tool, and for calls that a
+//! session repeats with the same arguments.
 
 use std::fmt;
+use std::hash::{BuildHasher as _, RandomState};
 use std::time::Duration;
 
 use quick_cache::sync::{Cache, EntryAction, EntryResult};
 use tokio::time::Instant;
 
-use crate::id::{Holder, ServerName};
+use crate::id::{Holder, ServerName, SessionId};
 use crate::protocol::{ErrorKind, Failure, retry_after_seconds};
 
 /// Maximum number of counters, one for each pair of a client with a server or tool; more evict the
@@ -86,6 +88,9 @@ pub struct RateLimitSettings {
     pub calls_per_server: Option<Rate>,
     /// Limit on the calls of each tool.
     pub calls_per_tool: Option<Rate>,
+    /// Limit on the calls of a tool with the same arguments in one session, which stops an agent
+    /// that is caught in a loop.
+    pub identical_calls: Option<Rate>,
 }
 
 /// A call to count.
@@ -96,6 +101,10 @@ pub struct CountedCall<'a> {
     pub server: &'a ServerName,
     /// Public name of the tool; `None` if the call is not for a tool.
     pub tool: Option<&'a str>,
+    /// Arguments of the tool, as the client sent them.
+    pub arguments: &'a [u8],
+    /// `None` for a client without sessions, whose calls are one session here.
+    pub session: Option<SessionId>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -103,6 +112,8 @@ enum Scope {
     Gateway,
     Server(ServerName),
     Tool(String),
+    /// Calls of a tool with the arguments of this hash.
+    Identical(Option<SessionId>, String, u64),
 }
 
 /// Key of a counter. A changed rate starts a new one.
@@ -110,11 +121,18 @@ type CountKey = (Holder, Scope, Rate);
 
 /// The calls of all clients, as the theoretical arrival time of each counter.
 #[derive(Debug)]
-pub struct RateLimits(Cache<CountKey, Instant>);
+pub struct RateLimits {
+    counts: Cache<CountKey, Instant>,
+    /// Its keys are random, so that no client can choose arguments with equal hashes.
+    hasher: RandomState,
+}
 
 impl Default for RateLimits {
     fn default() -> Self {
-        Self(Cache::new(COUNTED_MAX))
+        Self {
+            counts: Cache::new(COUNTED_MAX),
+            hasher: RandomState::new(),
+        }
     }
 }
 
@@ -137,10 +155,16 @@ impl RateLimits {
         }
         let server = Scope::Server(call.server.clone());
         let tool = call.tool.map(|tool| Scope::Tool(tool.to_owned()));
+        let limits_identical = all.identical_calls.or(own.identical_calls).is_some();
+        let identical = call.tool.filter(|_| limits_identical).map(|tool| {
+            let arguments = self.hasher.hash_one(call.arguments);
+            Scope::Identical(call.session, tool.to_owned(), arguments)
+        });
         let rates = [
             ([all.calls, own.calls], Some(Scope::Gateway)),
             ([all.calls_per_server, own.calls_per_server], Some(server)),
             ([all.calls_per_tool, own.calls_per_tool], tool),
+            ([all.identical_calls, own.identical_calls], identical),
         ];
         let mut allowed: Vec<CountKey> = Vec::with_capacity(rates.len());
         for (of_tables, scope) in rates {
@@ -161,7 +185,7 @@ impl RateLimits {
 
     fn count_one(&self, key: &CountKey, now: Instant) -> Result<(), Duration> {
         let (.., rate) = key;
-        let counted = self.0.entry(key, None, |_, until| {
+        let counted = self.counts.entry(key, None, |_, until| {
             let counted = rate.count(Some(*until), now);
             EntryAction::Retain(counted.map(|next| *until = next))
         });
@@ -180,7 +204,7 @@ impl RateLimits {
     /// Reverts the count of a call that another rate refused.
     fn take_back(&self, key: &CountKey) {
         let (.., rate) = key;
-        drop(self.0.entry(key, None, |_, until| {
+        drop(self.counts.entry(key, None, |_, until| {
             *until = until.checked_sub(rate.interval()).unwrap_or(*until);
             EntryAction::Retain(())
         }));
@@ -188,18 +212,28 @@ impl RateLimits {
 }
 
 fn too_often(rate: Rate, table: &str, scope: &Scope, wait: Duration) -> Failure {
-    let (what, key) = match scope {
-        Scope::Gateway => ("calls".to_owned(), "calls"),
-        Scope::Server(server) => (format!("calls of server `{server}`"), "calls_per_server"),
-        Scope::Tool(tool) => {
-            let tool: String = tool.chars().take(128).collect();
-            (format!("calls of tool `{tool}`"), "calls_per_tool")
-        }
-    };
+    let short = |tool: &str| tool.chars().take(128).collect::<String>();
     let milliseconds = u64::try_from(wait.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX);
     let seconds = retry_after_seconds(milliseconds);
-    let message =
-        format!("too many {what}: the limit is {rate} (`{table}.{key}`); try again in {seconds} s");
+    let too_many = |what: &str, key: &str| {
+        format!("too many {what}: the limit is {rate} (`{table}.{key}`); try again in {seconds} s")
+    };
+    let message = match scope {
+        Scope::Gateway => too_many("calls", "calls"),
+        Scope::Server(server) => {
+            too_many(&format!("calls of server `{server}`"), "calls_per_server")
+        }
+        Scope::Tool(tool) => too_many(
+            &format!("calls of tool `{}`", short(tool)),
+            "calls_per_tool",
+        ),
+        Scope::Identical(_, tool, _) => format!(
+            "tool `{}` was already called with exactly these arguments, more often than {rate} \
+             (`{table}.identical_calls`). Use the earlier results, call it with other arguments, or \
+             stop; the same call is possible again in {seconds} s",
+            short(tool)
+        ),
+    };
     Failure::new(ErrorKind::RateLimited, message).retry_after_ms(milliseconds)
 }
 
@@ -213,6 +247,8 @@ mod tests {
             holder,
             server,
             tool: Some(tool),
+            arguments: b"{}",
+            session: None,
         }
     }
 
@@ -285,6 +321,7 @@ mod tests {
             calls: rate("4/hour"),
             calls_per_server: rate("3/hour"),
             calls_per_tool: rate("2/hour"),
+            identical_calls: None,
         };
         let [one, other] = ["a", "b"].map(|name| Holder::Principal(Principal::of("key", name)));
         let address = Holder::Peer(Peer::of([10, 0, 0, 1].into()));
@@ -316,6 +353,40 @@ mod tests {
                 None => assert_eq!(refused, None, "{number}"),
                 Some(key) => assert!(refused.unwrap().contains(key), "{number}"),
             }
+        }
+    }
+
+    #[test]
+    fn an_identical_call_is_the_same_tool_and_arguments_in_the_same_session() {
+        let settings = RateLimitSettings {
+            identical_calls: Rate::parse("2/hour"),
+            ..RateLimitSettings::default()
+        };
+        let (one, server) = (Holder::Peer(Peer::Local), ServerName::try_new("s").unwrap());
+        let (limits, now) = (RateLimits::default(), Instant::now());
+        let session = |number| Some(SessionId::new(uuid::Uuid::from_u128(number)));
+        let count = |tool: Option<&str>, arguments: &[u8], session| {
+            let call = CountedCall {
+                tool,
+                arguments,
+                session,
+                ..call(&one, &server, "")
+            };
+            limits
+                .count(&settings, None, call, now)
+                .map_err(|it| it.message)
+        };
+        for _ in 0..2 {
+            count(Some("x"), b"{}", session(1)).unwrap();
+        }
+        let refused = count(Some("x"), b"{}", session(1)).unwrap_err();
+        assert!(refused.contains("exactly these arguments"), "{refused}");
+        count(Some("x"), b"{\"a\":1}", session(1)).unwrap();
+        count(Some("y"), b"{}", session(1)).unwrap();
+        count(Some("x"), b"{}", session(2)).unwrap();
+        count(Some("x"), b"{}", None).unwrap();
+        for _ in 0..9 {
+            count(None, b"{}", session(1)).unwrap();
         }
     }
 
@@ -385,9 +456,9 @@ mod tests {
             }
         }
         assert!(
-            limits.0.len() <= COUNTED_MAX + COUNTED_MAX / 10,
+            limits.counts.len() <= COUNTED_MAX + COUNTED_MAX / 10,
             "{}",
-            limits.0.len()
+            limits.counts.len()
         );
     }
 

@@ -79,7 +79,8 @@ impl CallClient<'_> {
         // The first round of this call was already counted.
         if returned.round == 0 {
             let counted = target.counted_as(&item);
-            calls.count_call(&request.method, &self.holder, &target.server, counted)?;
+            let client = (&self.holder, caller.session);
+            calls.count_call(request, client, (&target.server, counted))?;
         }
         let state_used_up = returned.use_up_state(calls)?;
         let parked = returned.parked.map(|handle| calls.parked.find(handle));

@@ -152,18 +152,21 @@ impl CallContext {
     /// Returns the failure that the client reads.
     pub(crate) fn count_call(
         &self,
-        method: &Method,
-        holder: &Holder,
-        server: &ServerName,
-        item: &str,
+        request: &Request,
+        (holder, session): (&Holder, Option<SessionId>),
+        (server, item): (&ServerName, &str),
     ) -> Result<(), Failure> {
-        if !is_counted(method) {
+        if !is_counted(&request.method) {
             return Ok(());
         }
+        let arguments = request.params.arguments.clone();
+        let arguments = arguments.and_then(|span| request.frame.as_bytes().get(span));
         let call = CountedCall {
             holder,
             server,
-            tool: (*method == Method::ToolsCall).then_some(item),
+            tool: (request.method == Method::ToolsCall).then_some(item),
+            arguments: arguments.unwrap_or_default(),
+            session,
         };
         let settings = self.settings.load();
         let own = settings.by_client.find(holder).map(|own| &own.rates);

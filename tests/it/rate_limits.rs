@@ -53,6 +53,25 @@ async fn a_tool_that_is_called_too_often_says_when_to_try_again() {
 }
 
 #[tokio::test]
+async fn an_agent_in_a_loop_reads_why_its_call_is_refused() {
+    let rates = "[rate_limits]\nidentical_calls = \"2/day\"\n";
+    let gateway = Gateway::start(&(quick() + rates + &example("one"))).await;
+    gateway.all_up().await;
+    let client = Client::open(&gateway).await;
+    let is_refused = async |client: &Client, message: &str| {
+        let call = call_params("one__echo", json!({ "message": message }));
+        let result = client.get("tools/call", call).await;
+        let is_refused = result["isError"] == true;
+        assert!(!is_refused || text_of(&result).contains("exactly these arguments"));
+        is_refused
+    };
+    assert!(!is_refused(&client, "x").await && !is_refused(&client, "x").await);
+    assert!(is_refused(&client, "x").await);
+    assert!(!is_refused(&client, "y").await);
+    assert!(!is_refused(&Client::open(&gateway).await, "x").await);
+}
+
+#[tokio::test]
 async fn each_key_has_its_own_share_and_http_says_when_to_try_again() {
     let gateway = Gateway::start(&(quick() + RATES + KEYS + &example("one"))).await;
     gateway.all_up().await;

@@ -189,6 +189,9 @@ keys! {
         calls_per_server: optional(text(RATE, rate), "\"300/minute\"");
         /// Calls per tool.
         calls_per_tool: optional(text(RATE, rate), "\"60/minute\"");
+        /// Calls of a tool with the same arguments in one session: stops an agent that is caught in
+        /// a loop.
+        identical_calls: optional(text(RATE, rate), "\"10/minute\"");
     }
 }
 
@@ -201,6 +204,8 @@ keys! {
         calls_per_server in rates.calls_per_server: optional(text(RATE, rate), "\"3000/minute\"");
         /// Overrides `rate_limits.calls_per_tool`.
         calls_per_tool in rates.calls_per_tool: optional(text(RATE, rate), "\"600/minute\"");
+        /// Overrides `rate_limits.identical_calls`.
+        identical_calls in rates.identical_calls: optional(text(RATE, rate), "\"20/minute\"");
         /// Overrides `sessions.max_per_client`.
         sessions: optional(count(0..=10_000_000), "1000");
         /// Overrides `sessions.listeners_per_client`.
