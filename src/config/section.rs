@@ -342,21 +342,52 @@ impl<'r> Section<'r> {
 
     /// An array of strings; `None` if the file does not set it.
     pub(crate) fn texts(&self, key: &str) -> Option<Vec<ConfigText>> {
+        let must_be = "an array of strings, such as `[\"a\", \"b\"]`";
+        let entries = self.entries_of(key, must_be)?;
+        let text = |(path, value)| self.text_of(path, value);
+        Some(entries.into_iter().filter_map(text).collect())
+    }
+
+    /// An array of integers from 0 to 255; `None` if the file does not set it.
+    pub(crate) fn small_integers(&self, key: &str, must_be: &str) -> Option<Vec<u8>> {
+        let entries = self.entries_of(key, must_be)?;
+        let read = |(path, value): (String, &Spanned<DeValue<'_>>)| {
+            let number = match value.get_ref() {
+                DeValue::Integer(number) => {
+                    u8::from_str_radix(number.as_str(), number.radix()).ok()
+                }
+                _ => None,
+            };
+            if number.is_none() {
+                let error = ValueError::as_declared();
+                self.refuse_value(
+                    &path,
+                    value.span(),
+                    false,
+                    "an integer from 0 to 255",
+                    error,
+                );
+            }
+            number
+        };
+        Some(entries.into_iter().filter_map(read).collect())
+    }
+
+    /// The entries of an array with their paths; `None` if the file does not set it.
+    fn entries_of(&self, key: &str, must_be: &str) -> Option<Vec<(String, &Spanned<DeValue<'r>>)>> {
         let value = self.entry(key)?;
         let path = self.path(key);
         let Some(array) = value.get_ref().as_array() else {
-            let must_be = "an array of strings, such as `[\"a\", \"b\"]`";
-            self.refuse_value(
-                &path,
-                value.span(),
-                false,
-                must_be,
-                ValueError::as_declared(),
-            );
+            let error = ValueError::as_declared();
+            self.refuse_value(&path, value.span(), false, must_be, error);
             return None;
         };
-        let text = |(index, value)| self.text_of(format!("{path}[{index}]"), value);
-        Some(array.iter().enumerate().filter_map(text).collect())
+        let entries = array.iter().enumerate();
+        Some(
+            entries
+                .map(|(index, value)| (format!("{path}[{index}]"), value))
+                .collect(),
+        )
     }
 
     /// A table of named strings, in file order, with the position of each name; `None` if the file

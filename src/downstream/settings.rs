@@ -238,6 +238,8 @@ pub struct ServerLimits {
     pub request_timeout_max: Duration,
     /// How long a call waits for a server that is restarting; zero fails it at once.
     pub queue_while_restarting: Duration,
+    /// Exit codes of its program after which it is not started again until something changes.
+    pub stop_on_exit: Vec<i32>,
     /// Maximum calls in flight at this server, over all its connections.
     pub calls_max: usize,
     /// Maximum items of one list; further items are dropped with a warning.
@@ -283,6 +285,7 @@ impl Default for ServerLimits {
             request_timeout: Duration::from_secs(60),
             request_timeout_max: Duration::from_secs(10 * 60),
             queue_while_restarting: Duration::ZERO,
+            stop_on_exit: Vec::new(),
             calls_max: 1024,
             list_items_max: 10_000,
             list_pages_max: 1000,

@@ -94,6 +94,14 @@ impl ExitReason {
         self.error()?.downcast_ref::<Reason>()?.retry_after()
     }
 
+    /// Whether another attempt makes no sense until something changes.
+    pub fn is_final(&self) -> bool {
+        let reason = self
+            .error()
+            .and_then(|error| error.downcast_ref::<Reason>());
+        reason.is_some_and(Reason::is_final)
+    }
+
     /// The classified cause of a failure if known, else [`ExitReason::code`]: a stable word for
     /// counters.
     pub fn exact_code(&self) -> &'static str {

@@ -135,7 +135,10 @@
 //!     `properties::a_held_child_is_gone_and_a_released_one_is_not_lost`,
 //!     `idle::a_held_child_is_brought_back_by_its_release_only`,
 //!     `idle::a_caller_that_waits_for_a_child_fails_at_once_when_the_child_is_held`
-//! 20. No incarnation's death loses a message in an inbox; a message that kills two incarnations is
+//! 20. A child whose failure is final stays stopped, despite any wake, until it is released or
+//!     reconnected, or gets new settings.
+//!     `machine::a_child_that_gave_up_comes_back_only_when_something_changes`
+//! 21. No incarnation's death loses a message in an inbox; a message that kills two incarnations is
 //!     dropped. `inbox::a_message_that_ended_an_incarnation_is_tried_once_more_and_then_given_up`
 //!
 //! # Limitations

@@ -194,7 +194,7 @@ impl<T: ChildValue> Supervisor<T> {
     }
 
     fn status(&self) -> ChildStatus<T> {
-        let is_held = self.machine.is_held();
+        let is_held = self.machine.is_held() || self.machine.gave_up();
         match self.machine.state() {
             ChildState::Idle if is_held => ChildStatus::Stopped,
             ChildState::Idle => ChildStatus::Idle,
@@ -279,7 +279,11 @@ impl<T: ChildValue> Supervisor<T> {
         if let Some(wait) = reason.retry_after() {
             self.machine.wait_until(Instant::now() + wait);
         }
-        self.handle_event(ChildEvent::Exit, ctx);
+        let event = match reason.is_final() {
+            true => ChildEvent::GiveUp,
+            false => ChildEvent::Exit,
+        };
+        self.handle_event(event, ctx);
         let state = self.machine.state();
         let cause = reason.cause();
         let is_broken = matches!(state, ChildState::Waiting { broken: true, .. });

@@ -42,6 +42,7 @@ pub struct Reason {
     full: String,
     cause: Option<Cause>,
     retry_after: Option<Duration>,
+    is_final: bool,
 }
 
 impl Reason {
@@ -57,6 +58,7 @@ impl Reason {
             full,
             cause: None,
             retry_after: None,
+            is_final: false,
         }
     }
 
@@ -78,6 +80,17 @@ impl Reason {
         self
     }
 
+    /// States that another attempt makes no sense until something changes.
+    #[must_use]
+    pub fn without_retry(mut self) -> Self {
+        self.is_final = true;
+        self
+    }
+
+    pub fn is_final(&self) -> bool {
+        self.is_final
+    }
+
     pub fn retry_after(&self) -> Option<Duration> {
         self.retry_after
     }
@@ -89,6 +102,7 @@ impl Reason {
             full: one_line(&format!("{error:#}")),
             cause: None,
             retry_after: None,
+            is_final: false,
         }
     }
 
@@ -99,6 +113,7 @@ impl Reason {
             full: change(&self.full),
             cause: self.cause,
             retry_after: self.retry_after,
+            is_final: self.is_final,
         }
     }
 
@@ -110,6 +125,7 @@ impl Reason {
             full: format!("{self:#}; {other:#}"),
             cause: self.cause.or(other.cause),
             retry_after: self.retry_after.max(other.retry_after),
+            is_final: self.is_final || other.is_final,
         }
     }
 }

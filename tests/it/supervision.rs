@@ -3,6 +3,7 @@
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
+use crate::operating::run;
 use crate::support::{
     Client, Gateway, Setup, alive, example, failure_of, names, python, quick, request, signal,
     soon, text_of, until,
@@ -319,4 +320,45 @@ async fn noise_on_stdout_is_kept_and_breaks_nothing() {
     })
     .await;
     assert_eq!(server["state"], "up");
+}
+
+#[tokio::test]
+async fn a_program_that_exits_with_a_code_of_stop_on_exit_waits_for_a_change() {
+    let script = "test -e fixed || { echo 'no key' >&2; exit 78; }; exec \\\"$0\\\" example-server";
+    let db = format!(
+        "[servers.db]\ncommand = \"sh\"\nargs = [\"-c\", \"{script}\", \"${{MCPVISOR_EXE}}\"]\n"
+    );
+    let gateway =
+        Gateway::start(&(quick() + &db + "stop_on_exit = [78]\n" + &example("other"))).await;
+    let stopped = gateway.wait_state("db", "stopped").await;
+    let shared = &stopped["connection"]["shared"];
+    assert_eq!(
+        (&shared["generation"], &shared["next_attempt_ms"]),
+        (&json!(1), &Value::Null)
+    );
+    let why = shared["last_exit"].as_str().unwrap();
+    assert!(
+        why.contains("code 78") && why.contains("`stop_on_exit`") && why.contains("no key"),
+        "{why}"
+    );
+    // No call starts it.
+    let client = Client::open(&gateway).await;
+    let answer = client.call("db__echo", json!({"message": "m"})).await;
+    let failure = failure_of(&answer);
+    assert_eq!(failure["code"], "server_unavailable", "{failure}");
+    assert_eq!(gateway.generation("db").await, 1);
+
+    let start = ["servers", "start", "db"];
+    run(&gateway, &start).await.unwrap_err();
+    assert_eq!(
+        gateway.wait_state("db", "stopped").await["connection"]["shared"]["generation"],
+        2
+    );
+    std::fs::write(gateway.setup.path("fixed"), "").unwrap();
+    run(&gateway, &start).await.unwrap();
+    gateway.wait_state("db", "up").await;
+    assert_eq!(
+        text_of(&client.call("db__echo", json!({"message": "m"})).await),
+        "m"
+    );
 }

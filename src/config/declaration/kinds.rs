@@ -192,6 +192,36 @@ impl FlagKind {
     }
 }
 
+/// Exit codes of a program.
+pub(crate) struct ExitCodesKind;
+
+impl ValueKind for ExitCodesKind {
+    type Value = Vec<i32>;
+
+    fn must_be(&self) -> String {
+        "an array of exit codes from 0 to 255".to_owned()
+    }
+
+    fn schema(&self) -> Json {
+        let code = json!({ "type": "integer", "minimum": 0, "maximum": 255 });
+        json!({ "type": "array", "items": code })
+    }
+
+    fn toml(&self, codes: &Vec<i32>) -> Option<String> {
+        let codes: Vec<String> = codes.iter().map(i32::to_string).collect();
+        Some(format!("[{}]", codes.join(", ")))
+    }
+
+    fn example(&self) -> Option<&'static str> {
+        Some("[78]")
+    }
+
+    fn read(&self, section: &Section<'_>, key: &'static str) -> Option<Vec<i32>> {
+        let codes = section.small_integers(key, &self.must_be())?;
+        Some(codes.into_iter().map(i32::from).collect())
+    }
+}
+
 /// Which variables a program inherits: a flag, or globs over variable names.
 pub(crate) struct InheritEnvKind;
 

@@ -12,7 +12,8 @@ use crate::config::checks::{
 };
 use crate::config::declaration::keys;
 use crate::config::declaration::kinds::{
-    ChoiceKind, InheritEnvKind, choice, count, duration, factor, flag, optional, size, table,
+    ChoiceKind, ExitCodesKind, InheritEnvKind, choice, count, duration, factor, flag, optional,
+    size, table,
 };
 use crate::config::declaration::texts::{NamedSecrets, SecretText, named_texts, text, texts};
 use crate::config::programs::{check_command, warn_of_home};
@@ -269,6 +270,9 @@ keys! {
         request_timeout_max in limits.request_timeout_max: request_timeout_max();
         /// Overrides [gateway].
         queue_while_restarting in limits.queue_while_restarting: queue_while_restarting();
+        /// Exit codes after which the program is not started again until its configuration changes,
+        /// or an operator starts it.
+        stop_on_exit in limits.stop_on_exit: ExitCodesKind;
         /// Overrides [gateway].
         start_timeout in limits.start_timeout: start_timeout();
         /// Interval of full list refreshes.

@@ -8,7 +8,7 @@ use crate::downstream::connection::crash_report::ConnectionLife;
 use crate::downstream::server_event::ServerEvent;
 use crate::supervision::ExitReason;
 use crate::telemetry::{Counter, Reason};
-use crate::transport::{Link, LinkEnd};
+use crate::transport::{Link, LinkEnd, ProcessExit};
 
 impl Control {
     /// Ends this incarnation with an error; the supervisor starts the next one.
@@ -19,7 +19,17 @@ impl Control {
     /// Ends this incarnation because its link closed. Callers get the reason at once, without the
     /// server's own text.
     pub(super) fn closed(&mut self, ending: LinkEnd) {
-        let ending = self.spec.shown(ending);
+        let mut ending = self.spec.shown(ending);
+        if let Some(ProcessExit::Code(code)) = ending.exit
+            && self.spec.settings().limits.stop_on_exit.contains(&code)
+        {
+            let stays = "it starts again when its configuration changes or an operator starts it, \
+                         because `stop_on_exit` names this code";
+            ending.reason = ending
+                .reason
+                .joined(&Reason::from(stays.to_owned()))
+                .without_retry();
+        }
         if ending.limit.is_some() {
             let why = ExitReason::LimitReached(Arc::new(ending.reason.clone()));
             self.birth.exit().say(why);

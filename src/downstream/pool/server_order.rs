@@ -224,6 +224,8 @@ impl ConnectionManager {
             ServerOrder::Start => {
                 log_remark(&server, "started by an operator");
                 server.usage.wanted();
+                // It may have exited with a code of `stop_on_exit`.
+                server.shared.release();
                 server.shared.wake();
                 up
             }

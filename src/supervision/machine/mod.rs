@@ -24,6 +24,9 @@ pub(crate) enum ChildEvent {
     StillStarting(Duration),
     /// The incarnation is gone.
     Exit,
+    /// The incarnation is gone, and another attempt makes no sense until something changes: new
+    /// settings, a release or a reconnect.
+    GiveUp,
     /// The deadline has passed.
     Tick,
     /// New settings; earlier failures are forgotten. With `renew`, the child's spec changed as
@@ -51,6 +54,7 @@ impl ChildEvent {
             | Self::Ready
             | Self::StillStarting(_)
             | Self::Exit
+            | Self::GiveUp
             | Self::Tick
             | Self::Release
             | Self::Stop => None,
@@ -140,6 +144,8 @@ pub(crate) struct RestartMachine {
     broken: bool,
     /// Out of service until it is released.
     held: bool,
+    /// Not started again until something changes.
+    gave_up: bool,
     /// Times of the recent failures within the window.
     failures: VecDeque<Instant>,
     /// Earliest time of the next attempt.
@@ -154,6 +160,7 @@ impl RestartMachine {
             streak: None,
             broken: false,
             held: false,
+            gave_up: false,
             failures: VecDeque::new(),
             not_before: None,
         }
@@ -169,6 +176,10 @@ impl RestartMachine {
 
     pub(crate) fn is_held(&self) -> bool {
         self.held
+    }
+
+    pub(crate) fn gave_up(&self) -> bool {
+        self.gave_up
     }
 
     pub(crate) fn streak(&self) -> Option<FailureStreak> {
@@ -199,6 +210,7 @@ impl RestartMachine {
             ChildEvent::Ready => self.ready(now),
             ChildEvent::StillStarting(within) => self.still_starting(within, now),
             ChildEvent::Exit => self.exit(now, chance),
+            ChildEvent::GiveUp => self.give_up(now, chance),
             ChildEvent::Tick => self.tick(now, chance),
             ChildEvent::Configure { settings, renew } => self.configure(settings, renew, now),
             ChildEvent::Idle => self.idle(now),
@@ -210,7 +222,7 @@ impl RestartMachine {
 
     fn wake(&mut self, now: Instant) -> Decision {
         match &mut self.state {
-            _ if self.held => Decision::NOTHING,
+            _ if self.held || self.gave_up => Decision::NOTHING,
             ChildState::Idle | ChildState::Waiting { .. } => self.launch(now),
             ChildState::Ending {
                 then: then @ AfterExit::Idle,
@@ -227,6 +239,7 @@ impl RestartMachine {
     }
 
     fn reconnect(&mut self, now: Instant) -> Decision {
+        self.gave_up = false;
         if let ChildState::Up { .. } = self.state {
             return self.end(Action::Ask, AfterExit::Relaunch, now);
         }
@@ -263,10 +276,11 @@ impl RestartMachine {
     }
 
     fn release(&mut self, now: Instant) -> Decision {
-        if !self.held {
+        if !self.held && !self.gave_up {
             return Decision::NOTHING;
         }
         self.held = false;
+        self.gave_up = false;
         self.reset_failures();
         self.wake(now)
     }
@@ -301,6 +315,19 @@ impl RestartMachine {
         self.failed(now, chance)
     }
 
+    fn give_up(&mut self, now: Instant, chance: f64) -> Decision {
+        let is_running = matches!(
+            self.state,
+            ChildState::Starting { .. } | ChildState::Up { .. }
+        );
+        if !is_running {
+            return self.exit(now, chance);
+        }
+        self.gave_up = true;
+        self.state = ChildState::Idle;
+        Decision::NOTHING
+    }
+
     fn tick(&mut self, now: Instant, chance: f64) -> Decision {
         if self.deadline().is_none_or(|deadline| now < deadline) {
             return Decision::NOTHING;
@@ -328,8 +355,10 @@ impl RestartMachine {
     fn configure(&mut self, settings: Settings, renew: bool, now: Instant) -> Decision {
         self.settings = settings;
         self.reset_failures();
+        let gave_up = std::mem::take(&mut self.gave_up);
         match &mut self.state {
             ChildState::Waiting { .. } => self.launch(now),
+            ChildState::Idle if gave_up && !self.held => self.launch(now),
             ChildState::Starting { .. } | ChildState::Up { .. } if renew => {
                 self.end(Action::Ask, AfterExit::Relaunch, now)
             }

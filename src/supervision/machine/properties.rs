@@ -8,7 +8,7 @@ use super::tests::{configure, settings};
 use super::*;
 
 use Action::Launch;
-use ChildEvent::{Hold, Idle, Ready, Reconnect, Release, Stop, Tick, Wake};
+use ChildEvent::{GiveUp, Hold, Idle, Ready, Reconnect, Release, Stop, Tick, Wake};
 
 fn any_event() -> impl Strategy<Value = u8> {
     0_u8..12
@@ -19,6 +19,7 @@ fn event(number: u8) -> ChildEvent {
         12 | 13 => Idle,
         14 | 15 => Hold,
         16 | 17 => Release,
+        18 => GiveUp,
         0 => Wake,
         1 => Reconnect("operator"),
         2 => Ready,
@@ -77,7 +78,7 @@ proptest! {
     /// and no child runs twice.
     #[test]
     fn a_held_child_is_gone_and_a_released_one_is_not_lost(
-        events in proptest::collection::vec((0_u8..18, 0_u64..30_000), 1..200),
+        events in proptest::collection::vec((0_u8..19, 0_u64..30_000), 1..200),
     ) {
         let start = Instant::now();
         let mut now = start;
@@ -86,18 +87,19 @@ proptest! {
         for (number, pause) in events {
             now += Duration::from_millis(pause);
             let event = event(number);
-            if matches!(event, ChildEvent::Exit) {
+            if matches!(event, ChildEvent::Exit | GiveUp) {
                 if !alive {
                     continue;
                 }
                 alive = false;
             }
-            let is_release = matches!(event, Release) && machine.is_held();
+            let is_out = machine.is_held() || machine.gave_up();
+            let is_release = matches!(event, Release) && is_out;
             let step = machine.decide(event, now, 0.5);
             alive &= !step.stuck;
             if step.action == Launch {
                 prop_assert!(!alive, "two incarnations at once");
-                prop_assert!(!machine.is_held(), "it was held");
+                prop_assert!(!machine.is_held() && !machine.gave_up(), "it was out of service");
                 alive = true;
             }
             if alive && machine.is_held() {

@@ -282,6 +282,49 @@ fn a_child_at_rest_is_idle_until_woken() {
 }
 
 #[test]
+fn a_child_that_gave_up_comes_back_only_when_something_changes() {
+    let start = Instant::now();
+    let changes: [fn() -> ChildEvent; 4] = [
+        || Release,
+        || Reconnect("operator"),
+        || configure(false),
+        || configure(true),
+    ];
+    for change in changes {
+        let mut machine = RestartMachine::new(settings());
+        machine.decide(Wake, start, 0.0);
+        assert_eq!(
+            machine.decide(ChildEvent::GiveUp, start, 0.0).action,
+            Nothing
+        );
+        assert!(machine.gave_up() && machine.deadline().is_none());
+        for event in [Wake, Tick, ChildEvent::Idle] {
+            let later = start + Duration::from_secs(3600);
+            assert_eq!(machine.decide(event, later, 0.0).action, Nothing);
+        }
+        assert_eq!(machine.decide(change(), start, 0.0).action, Launch);
+        assert!(!machine.gave_up());
+    }
+}
+
+#[test]
+fn a_child_that_was_asked_to_leave_does_what_was_planned_however_it_exits() {
+    let start = Instant::now();
+    let mut machine = RestartMachine::new(settings());
+    machine.decide(Wake, start, 0.0);
+    machine.decide(Ready, start, 0.0);
+    assert_eq!(
+        machine.decide(Reconnect("operator"), start, 0.0).action,
+        Ask
+    );
+    assert_eq!(
+        machine.decide(ChildEvent::GiveUp, start, 0.0).action,
+        Launch
+    );
+    assert!(!machine.gave_up());
+}
+
+#[test]
 fn a_held_child_comes_back_only_when_it_is_released() {
     let deaf = |second, state| {
         [
