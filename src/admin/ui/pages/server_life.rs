@@ -96,7 +96,6 @@ pub(super) async fn crashes(view: &View<'_>, name: &str) -> Markup {
         return Markup::default();
     };
     html! {
-        h2 { "Crashes" }
         @if let Some(last) = reports.first() {
             ul .rows.card {
                 @for report in &reports { li .row { (crash(report)) } }
