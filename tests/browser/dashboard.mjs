@@ -336,8 +336,9 @@ async function test() {
   });
 
   await step("its call appears in the history, and can be copied", async () => {
-    await page.getByRole("link", { name: "Calls" }).click();
-    await page.getByRole("link", { name: /add/ }).first().click();
+    await page.getByRole("link", { name: "Calls" }).first().click();
+    await page.getByRole("heading", { name: "Calls" }).waitFor();
+    await page.locator("main").getByRole("link", { name: /add/ }).first().click();
     await page.getByRole("heading", { name: "Result" }).waitFor();
     await page.getByRole("button", { name: "Copy" }).first().click();
     await page.getByText("Copied").waitFor();

@@ -296,7 +296,7 @@ pub(super) async fn section(view: &View<'_>, server: Option<&str>) -> Markup {
                 (plots.table())
             }
             p .hint {
-                "Durations are of the last " (RecentCalls::MOST) " recorded calls."
+                "Durations are of the last " (text::count(RecentCalls::MOST as u64)) " recorded calls."
             }
         }
     }

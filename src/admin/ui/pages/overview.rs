@@ -186,7 +186,7 @@ fn figures(status: &Status, servers: &ByTrouble, view: &View<'_>) -> Markup {
                 &format!("{} tokens", text::count(tokens as u64))))
             (parts::figure("Sessions", &text::count(status.sessions as u64), ""))
             (parts::figure("Calls in flight", &text::count(in_flight as u64), &waiting))
-            (parts::figure("Calls answered", &text::count(answered), "in all"))
+            (parts::figure("Calls answered", &text::count(answered), "since the start"))
             (parts::figure("Calls failed", &text::count(failed),
                 &format!("and {}", text::many(tool_errors, "tool error", "tool errors"))))
         }

@@ -40,7 +40,7 @@ pub(super) fn time_line(view: &View<'_>, name: &str, started_at: u64) -> Markup 
         .iter()
         .filter(|it| !it.data.contains_key("report"));
     html! {
-        h2 { "Time line" }
+        h2 { "Timeline" }
         ol .rows.card {
             @for entry in moments {
                 li .row id=(format!("moment-{}", entry.id)) {
