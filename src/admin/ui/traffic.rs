@@ -128,8 +128,11 @@ impl Traffic {
     /// The samples since a time, and the one before it: the finest that reach so far back.
     pub(super) fn since(&self, at: u64) -> Vec<Look> {
         let looks = self.looks.lock();
-        let reaches = |looks: &&Looks| looks.kept.front().is_some_and(|first| first.at <= at);
         let [fine, .., whole] = &*looks;
+        // A young gateway has no samples from before its start.
+        let at_least = at.max(whole.kept.front().map_or(0, |first| first.at));
+        let reaches =
+            |looks: &&Looks| (looks.kept.front()).is_some_and(|first| first.at <= at_least);
         let kept = &looks.iter().find(reaches).unwrap_or(whole).kept;
         let first = kept.partition_point(|look| look.at <= at).saturating_sub(1);
         let mut found: Vec<Look> = kept.range(first..).copied().collect();
