@@ -8,7 +8,7 @@ use toml::{Table, Value};
 use super::confirm::{Confirmation, confirm, is_sure};
 use super::server_life::{crashes, time_line};
 use super::server_limits::limits;
-use super::servers::memory;
+use super::server_rows::memory;
 use super::tools::of_server;
 use crate::admin::config_order::{ConfigText, EntryOrder};
 use crate::admin::operator::{Inoperable, LoginOrigin};

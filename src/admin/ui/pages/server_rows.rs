@@ -26,6 +26,12 @@ pub(super) fn place(server: &ServerStatus) -> String {
     format!("{}.{}", Trouble::of(server).place(), server.name)
 }
 
+/// Memory of a server's processes, in bytes.
+pub(super) fn memory(server: &ServerStatus, view: &View<'_>) -> u64 {
+    let connection = server.connection.as_ref();
+    connection.map_or(0, |it| view.traffic.memory(&it.process_groups))
+}
+
 /// A filter by server name, shown when there are more servers than this.
 pub(super) fn filter(servers: usize, least: usize, view: &View<'_>) -> Markup {
     html! {

@@ -4,7 +4,7 @@ use maud::{Markup, html};
 
 use super::calls::duration;
 use super::server::actions;
-use super::server_rows::{filter, none_fits, page_of, place};
+use super::server_rows::{filter, memory, none_fits, page_of, place};
 use crate::admin::render::{Trouble, reason};
 use crate::admin::status::ServerStatus;
 use crate::admin::ui::page::{Page, Section, View};
@@ -43,12 +43,6 @@ pub(super) async fn page(view: &View<'_>) -> Page {
         .fixed(html! { (parts::heading("Servers", Some(add()))) (tabs(view)) })
         .fixed(filter(count, SEARCHED, view))
         .live_list("servers", rows, |rows| table(count, &paged, rows, view))
-}
-
-/// Memory of a server's processes, in bytes.
-pub(super) fn memory(server: &ServerStatus, view: &View<'_>) -> u64 {
-    let connection = server.connection.as_ref();
-    connection.map_or(0, |it| view.traffic.memory(&it.process_groups))
 }
 
 /// The key that the chosen column sorts by. Keys are compared as texts, so numbers have all their
