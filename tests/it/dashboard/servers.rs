@@ -161,6 +161,7 @@ async fn the_first_steps_are_ticked_off_and_disappear() {
         page.contains("First steps") && !page.contains("(done)"),
         "{page}"
     );
+    assert!(!page.contains("class=\"plots\""), "{page}");
     assert!(
         page.contains(&format!("http://{}/mcp", gateway.address)),
         "{page}"

@@ -49,7 +49,13 @@ pub(super) async fn page(view: &View<'_>) -> Page {
             troubled_servers(&servers, rows)
         })
         .live("figures", figures(&status, &servers, view))
-        .once(view, plots::section(view, None))
+        .once(view, async {
+            // Empty plots would hide the first step.
+            match servers.all().next() {
+                Some(_) => plots::section(view, None).await,
+                None => Markup::default(),
+            }
+        })
         .await
         .live_list("others", well, |rows| others(&servers, rows))
 }
