@@ -6,6 +6,7 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use super::record::CallOutcome;
 use super::redaction::{IS_REDACTED, SERVER_NAMES, WHOLE};
 use crate::id::{ServerName, ViewId};
 use crate::protocol::{Method, request};
@@ -140,6 +141,40 @@ impl RecordedCall {
     }
 }
 
+/// What the numbers about many calls are made of.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CallTiming {
+    /// End time, in milliseconds since 1970.
+    pub at: u64,
+    /// Total duration.
+    pub millis: f64,
+    /// Empty if no server was found.
+    pub server: String,
+    /// As the parameter `outcome` names it.
+    pub outcome: String,
+}
+
+impl CallTiming {
+    /// Whether the client got an error.
+    pub fn is_failed(&self) -> bool {
+        let outcome = CallOutcome::parse(&self.outcome);
+        !matches!(
+            outcome,
+            Some(
+                CallOutcome::Ok
+                    | CallOutcome::ToolError
+                    | CallOutcome::Cancelled
+                    | CallOutcome::InputRequired
+                    | CallOutcome::Task
+            )
+        )
+    }
+
+    pub fn is_tool_error(&self) -> bool {
+        self.outcome == CallOutcome::ToolError.as_str()
+    }
+}
+
 /// Why a call failed.
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -160,6 +195,17 @@ pub struct CallDurations {
 }
 
 impl HistoryPage {
+    /// The durations of the calls, without parsing their bodies.
+    pub fn timings(&self) -> Vec<CallTiming> {
+        let timing = |entry: &HistoryEntry| CallTiming {
+            at: u64::try_from(entry.at).unwrap_or_default(),
+            millis: entry.total_us as f64 / 1000.0,
+            server: entry.server.clone(),
+            outcome: entry.outcome.clone(),
+        };
+        self.entries.iter().map(timing).collect()
+    }
+
     /// The page in the form for operators.
     pub fn view(&self) -> CallPage {
         let goes_on = self.has_more || !self.is_complete;

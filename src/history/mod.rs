@@ -46,7 +46,7 @@ use record::CallRecord;
 use tables::HistoryPlace;
 use writer::{DIRECTORY_AWAY, HistoryState};
 
-pub use entry::{CallPage, HistoryEntry, HistoryPage, NotReplayable, RecordedCall};
+pub use entry::{CallPage, CallTiming, HistoryEntry, HistoryPage, NotReplayable, RecordedCall};
 pub use pending::{CallEnding, PendingCall, RecordedCaller, is_tool_error};
 pub use query::{HistoryFilter, HistoryQuery, LIMIT_DEFAULT, LIMIT_MAX, OFFSET_MAX};
 pub use record::CallOutcome;

@@ -104,20 +104,6 @@ impl Metrics {
         totals.view()
     }
 
-    /// Number of client requests between each bound, in seconds, and the previous one; `None` if
-    /// metrics are off or nothing was requested yet.
-    pub fn requests(&self) -> Option<Vec<(f64, u64)>> {
-        let all = self.histograms().into_iter();
-        let mut of_requests = all.filter(|(series, _)| series.measure == Measure::ServerOperation);
-        let (_, HistogramView { mut buckets, .. }) = of_requests.next()?;
-        for (_, histogram) in of_requests {
-            for ((_, count), (_, more)) in buckets.iter_mut().zip(histogram.buckets) {
-                *count += more;
-            }
-        }
-        Some(buckets)
-    }
-
     /// Process exits, by server and cause.
     pub fn exits(&self) -> BTreeMap<(Arc<str>, &'static str), u64> {
         let parts = self.0.as_ref();
@@ -150,28 +136,6 @@ mod tests {
             assert_eq!(histograms.len(), 1);
             assert_eq!(histograms[0].1.count, 3 * scrape);
         }
-    }
-
-    #[test]
-    fn requests_of_all_kinds_are_one_histogram() {
-        let metrics = Metrics::on(2);
-        assert_eq!(metrics.requests(), None);
-        for (worker, measure, millis) in [
-            (0, Measure::ServerOperation, 1),
-            (1, Measure::ServerOperation, 15),
-            (1, Measure::Overhead, 1),
-        ] {
-            let shard = metrics.shard(worker).unwrap();
-            for server in [None, Some("docs")] {
-                let series = Series {
-                    server,
-                    ..Series::of(measure)
-                };
-                shard.add(series, Duration::from_millis(millis));
-            }
-        }
-        let requests = metrics.requests().unwrap();
-        assert_eq!(requests[..3], [(0.01, 2), (0.02, 2), (0.05, 0)]);
     }
 
     #[test]

@@ -226,7 +226,8 @@ async function test() {
   });
 
   await step("a crash shows in the tree within a second, and that it is back", async () => {
-    await page.getByRole("link", { name: "Tree" }).click();
+    await page.getByRole("link", { name: "Servers", exact: true }).first().click();
+    await page.getByRole("link", { name: "Supervision tree" }).click();
     const node = page.locator('[data-server="added"]');
     await node.getByText("0 restarts").waitFor();
     const link = node.getByRole("link");
@@ -303,9 +304,41 @@ async function test() {
     await page.getByText("cancelled", { exact: true }).waitFor();
   });
 
+  await step("everything is found with the keyboard, and an action is carried out", async () => {
+    await page.goto(`${base}/ui/logs`);
+    await page.keyboard.press("Control+k");
+    const finder = page.getByRole("dialog", { name: "Search" });
+    await page.keyboard.type("example echo");
+    await finder.getByRole("link", { name: "example__echo" }).first().waitFor();
+    await page.keyboard.press("Escape");
+    await finder.waitFor({ state: "detached" });
+    await page.getByRole("link", { name: /^Search/ }).click();
+    await page.keyboard.type("added");
+    await finder.getByRole("button", { name: "Restart added" }).waitFor();
+    await page.keyboard.press("ArrowDown");
+    const focused = () => page.evaluate(() => document.activeElement?.textContent);
+    assert.match(await focused(), /added/);
+    await page.keyboard.press("ArrowUp");
+    await page.keyboard.type(" stop");
+    await finder.getByRole("button", { name: "Restart added" }).waitFor({ state: "detached" });
+    await page.keyboard.press("Enter");
+    await page.getByText("Stop added? Its calls fail").waitFor();
+    await page.keyboard.press("Escape");
+    await page.keyboard.press("Escape");
+    await finder.waitFor({ state: "detached" });
+    await page.keyboard.press("Control+k");
+    await page.keyboard.type("restart added");
+    await finder.getByRole("button", { name: "Restart added" }).waitFor();
+    await page.keyboard.press("Enter");
+    const message = page.getByText("server added is up");
+    await message.waitFor();
+    await message.waitFor({ state: "hidden" });
+  });
+
   await step("its call appears in the history, and can be copied", async () => {
-    await page.getByRole("link", { name: "Calls" }).click();
-    await page.getByRole("link", { name: /add/ }).first().click();
+    await page.getByRole("link", { name: "Calls" }).first().click();
+    await page.getByRole("heading", { name: "Calls" }).waitFor();
+    await page.locator("main").getByRole("link", { name: /add/ }).first().click();
     await page.getByRole("heading", { name: "Result" }).waitFor();
     await page.getByRole("button", { name: "Copy" }).first().click();
     await page.getByText("Copied").waitFor();
@@ -323,6 +356,29 @@ async function test() {
     await page.locator("#server-head").getByText("stopped", { exact: true }).waitFor();
     await page.getByRole("button", { name: "Start" }).click();
     await page.locator("#server-head").getByText("up", { exact: true }).waitFor();
+  });
+
+  await step("a server is switched off and on, sorted, and restarted from its menu", async () => {
+    await page.goto(`${base}/ui/servers`);
+    const row = page.locator("#server-added");
+    const toggle = row.getByRole("switch", { name: "added is enabled" });
+    await toggle.click();
+    await row.getByText("disabled", { exact: true }).waitFor();
+    assert.equal(await toggle.getAttribute("aria-checked"), "false");
+    await toggle.click();
+    await row.getByText("up", { exact: true }).waitFor();
+    await page.getByRole("link", { name: "Tools", exact: true }).last().click();
+    await page.getByRole("columnheader", { name: "Tools ↓" }).waitFor();
+    await row.getByRole("button", { name: "Actions for added" }).click();
+    // An open menu stays while its row is live.
+    await page.locator("#menu-added").getByRole("button", { name: "Restart" }).click();
+    await page.getByText("server added is up").waitFor();
+    for (const tab of ["Tools", "Calls", "Logs", "Crashes", "Settings"]) {
+      const link = page.getByRole("navigation", { name: "Parts of added" }).getByRole("link", { name: tab });
+      await link.click();
+      await page.waitForURL(new RegExp(`tab=${tab.toLowerCase()}`));
+    }
+    await page.getByText("[servers.added]").waitFor();
   });
 
   await step("a gateway that is killed is missed, and comes back", async () => {
@@ -368,10 +424,13 @@ async function test() {
     await page.goto(`${base}/ui/sessions`);
     const session = await page.locator('a[href^="/ui/sessions/"]').first().getAttribute("href");
     await checkPages(storageState, [
-      "/ui/servers", "/ui/servers/example", "/ui/servers/broken", "/ui/servers/new",
+      "/ui/servers", "/ui/servers?sort=-calls", "/ui/servers/example", "/ui/servers/broken", "/ui/servers/new",
+      "/ui/servers/example?tab=tools", "/ui/servers/example?tab=calls", "/ui/servers/example?tab=logs",
+      "/ui/servers/broken?tab=crashes", "/ui/servers/example?tab=settings",
       "/ui/servers/example/edit", "/ui/tree", "/ui/sessions", session, "/ui/calls", call, "/ui/tools",
       "/ui/tool?name=example__add", added, failed, asking, "/ui/pins", "/ui/views", "/ui/views/reading", "/ui/views/found",
       "/ui/tool?name=example__echo&view=reading", "/ui/connect?view=reading", "/ui/logs", "/ui/config", "/ui/connect", "/ui/nothing",
+      "/ui/search", "/ui/search?text=example", "/ui/search?text=nothing+such",
     ]);
     await checkPages(undefined, ["/ui/login"]);
     // As long as it is asked, no other client of the same connection can be.
@@ -405,9 +464,16 @@ async function test() {
     await page.getByText("The new configuration is active").waitFor();
   });
 
-  await step("the overview plots what there was", async () => {
+  await step("the overview plots what there was, with axes and values", async () => {
     await page.goto(`${base}/ui`);
-    await page.getByRole("img", { name: /calls in the last hour/ }).waitFor();
+    const calls = page.getByRole("img", { name: "Plot: Calls" });
+    await calls.locator("canvas").waitFor();
+    assert.equal(await page.locator(".plot canvas").count(), 4);
+    await calls.locator(".u-over").hover();
+    await calls.getByText("tool errors").waitFor();
+    await page.getByRole("link", { name: "1 hour" }).click();
+    await page.waitForURL(/range=1h/);
+    await page.getByRole("img", { name: "Plot: Memory" }).locator("canvas").waitFor();
     await checkPages(storageState, ["/ui"]);
   });
 
@@ -422,12 +488,22 @@ async function test() {
     await result.getByRole("button", { name: "Answer" }).click();
     await answered;
     await untilShown(plain, result.getByText("the user answered: red").first());
-    await plain.goto(`${base}/ui/servers/added`);
+    await plain.goto(`${base}/ui/logs`);
+    await plain.getByRole("link", { name: /^Search/ }).click();
+    await plain.getByLabel(/^Servers, tools/).fill("stop added");
+    await plain.getByRole("button", { name: "Search" }).click();
+    await plain.getByRole("button", { name: "Stop added" }).click();
+    await plain.getByText("Stop added?").waitFor();
+    await plain.goto(`${base}/ui/servers`);
+    await plain.getByRole("button", { name: "Actions for added" }).click();
+    await plain.locator("#menu-added").getByRole("link", { name: "Open" }).click();
+    await plain.waitForURL(`${base}/ui/servers/added`);
     await plain.getByRole("button", { name: "Stop" }).click();
     await plain.getByRole("link", { name: "No" }).click();
     await plain.waitForURL(`${base}/ui/servers/added`);
     await plain.getByRole("button", { name: "Restart" }).click();
     await plain.getByRole("status").filter({ hasText: /\w/ }).waitFor();
+    await plain.goto(`${base}/ui/servers/added?tab=settings`);
     await plain.getByRole("button", { name: "Remove" }).click();
     await plain.getByText("Remove added from the configuration?").waitFor();
     await plain.getByRole("button", { name: "Yes" }).click();

@@ -15,7 +15,7 @@ use super::fields::{FORM_TOKEN, Fields, field, query_fields};
 use super::page::{FormOutcome, OVERVIEW, View};
 use super::ui_request::UiRequest;
 use super::visitor::{Visitor, cookie, message_cookie, set_cookie};
-use super::{Dashboard, HostCheck, assets, frame, live, login, pages, response};
+use super::{Dashboard, HostCheck, assets, frame, live, login, pages, plots, response};
 use crate::admin::base_url::base_url;
 use crate::protocol::{ErrorKind, Failure, sole_header};
 use crate::telemetry::unix_millis;
@@ -120,10 +120,12 @@ async fn answer(
         base: base_url(asked.request),
         endpoint: asked.dashboard.endpoint(),
         traffic: &asked.dashboard.0.traffic,
+        known: &asked.dashboard.0.known,
         playground: &asked.dashboard.0.playground,
         is_update: false,
     };
     match asked.form.take() {
+        None if path == "/ui/plots" => Ok(plots::answer(&view).await),
         None => show(&view, asked.request).await,
         Some(form) => act(&view, &form, asked.request).await,
     }

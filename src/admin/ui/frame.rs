@@ -2,24 +2,48 @@
 
 use maud::{DOCTYPE, Markup, html};
 
-use super::assets::ASSETS;
+use super::assets::{ASSETS, ICONS, MARK};
 use super::page::{Page, Section, View};
 use super::{parts, text};
 use crate::protocol::Failure;
 use crate::telemetry::one_line;
 
-const SECTIONS: [(Section, &str, &str); 10] = [
-    (Section::Overview, "/ui", "Overview"),
-    (Section::Servers, "/ui/servers", "Servers"),
-    (Section::Tree, "/ui/tree", "Tree"),
-    (Section::Sessions, "/ui/sessions", "Sessions"),
-    (Section::Calls, "/ui/calls", "Calls"),
-    (Section::Tools, "/ui/tools", "Tools"),
-    (Section::Views, "/ui/views", "Views"),
-    (Section::Logs, "/ui/logs", "Logs"),
-    (Section::Config, "/ui/config", "Configuration"),
-    (Section::Connect, "/ui/connect", "Connect"),
+/// An entry of the navigation: its section, icon, path and name.
+type Entry = (Section, &'static str, &'static str, &'static str);
+
+/// The entries under their headings.
+const GROUPS: [(&str, &[Entry]); 4] = [
+    ("", &[(Section::Overview, "overview", "/ui", "Overview")]),
+    (
+        "Serve",
+        &[
+            (Section::Servers, "servers", "/ui/servers", "Servers"),
+            (Section::Tools, "tools", "/ui/tools", "Tools"),
+            (Section::Views, "views", "/ui/views", "Views"),
+        ],
+    ),
+    (
+        "Use",
+        &[
+            (Section::Connect, "connect", "/ui/connect", "Connect"),
+            (Section::Sessions, "sessions", "/ui/sessions", "Sessions"),
+            (Section::Calls, "calls", "/ui/calls", "Calls"),
+        ],
+    ),
+    (
+        "Operate",
+        &[
+            (Section::Logs, "logs", "/ui/logs", "Logs"),
+            (Section::Config, "config", "/ui/config", "Configuration"),
+        ],
+    ),
 ];
+
+/// All pages of the navigation, as path and name.
+pub(super) fn pages() -> impl Iterator<Item = (&'static str, &'static str)> {
+    let entries = GROUPS.iter().flat_map(|(_, entries)| *entries);
+    entries.map(|(_, _, path, name)| (*path, *name))
+}
 
 fn document(title: &str, body: Markup) -> Markup {
     let title = one_line(title);
@@ -31,7 +55,7 @@ fn document(title: &str, body: Markup) -> Markup {
                 meta name="viewport" content="width=device-width, initial-scale=1";
                 meta name="color-scheme" content="light dark";
                 title { (title) " · mcpvisor" }
-                link rel="icon" href="data:,";
+                link rel="icon" type="image/svg+xml" href=(ASSETS.logo);
                 link rel="stylesheet" href=(ASSETS.style);
                 script src=(ASSETS.script) defer {}
             }
@@ -64,36 +88,52 @@ pub(super) fn whole(view: &View<'_>, page: Page, message: Option<&str>) -> Marku
     document(
         &title,
         html! {
-            body data-live=[live] data-release=(ASSETS.release) {
+            body data-live=[live] data-release=(ASSETS.release) data-plots=(ASSETS.plots) {
                 a .skip href="#main" { "Skip to content" }
+                (ICONS)
                 div .frame {
-                    nav aria-label="Pages" {
-                        a .mark href="/ui" { "mcpvisor" }
-                        ul {
-                            @for (entry, path, name) in SECTIONS {
-                                li {
-                                    a href=(path) aria-current=[(entry == section).then_some("page")] {
-                                        (name)
-                                    }
-                                }
-                            }
-                        }
-                        form .signout method="post" action="/ui/logout" {
-                            (parts::form_token(view))
-                            button .quiet type="submit" { "Sign out" }
-                        }
-                    }
-                    main #main tabindex="-1" {
-                        p #connection role="status" hidden {}
-                        @if let Some(message) = message {
-                            p .notice.done role="status" { (text::sentence(message)) }
-                        }
-                        (body)
+                    (navigation(view, section))
+                    main #main tabindex="-1" { (body) }
+                }
+                div #toasts {
+                    p #connection .toast role="status" hidden {}
+                    @if let Some(message) = message {
+                        p .toast.done role="status" { (parts::icon("done")) span { (text::sentence(message)) } }
                     }
                 }
             }
         },
     )
+}
+
+fn navigation(view: &View<'_>, section: Section) -> Markup {
+    html! {
+        nav aria-label="Pages" {
+            a .mark href="/ui" { (MARK) "mcpvisor" }
+            a .find href="/ui/search" aria-keyshortcuts="Control+K Meta+K" {
+                (parts::icon("search")) span { "Search" } kbd hidden data-script { "Ctrl K" }
+            }
+            button .quiet.pages type="button" popovertarget="pages" { (parts::icon("rows")) "Menu" }
+            div #pages popover {
+                @for (heading, entries) in GROUPS {
+                    @if !heading.is_empty() { p .group { (heading) } }
+                    ul aria-label=[(!heading.is_empty()).then_some(heading)] {
+                        @for (entry, icon, path, name) in entries {
+                            li {
+                                a href=(path) aria-current=[(*entry == section).then_some("page")] {
+                                    (parts::icon(icon)) (name)
+                                }
+                            }
+                        }
+                    }
+                }
+                form .signout method="post" action="/ui/logout" {
+                    (parts::form_token(view))
+                    button .quiet type="submit" { (parts::icon("out")) "Sign out" }
+                }
+            }
+        }
+    }
 }
 
 /// A page without navigation, for visitors who have not signed in to the dashboard.

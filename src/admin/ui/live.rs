@@ -132,6 +132,7 @@ impl LivePage {
             base: self.base.clone(),
             endpoint: self.dashboard.endpoint(),
             traffic: &self.dashboard.0.traffic,
+            known: &self.dashboard.0.known,
             playground: &self.dashboard.0.playground,
             is_update: true,
         };

@@ -8,6 +8,7 @@ use actix_web::{HttpRequest, HttpResponse};
 use maud::{Markup, html};
 use tokio::task::spawn_blocking;
 
+use super::assets::MARK;
 use super::fields::{field, query_fields};
 use super::ui_request::UiRequest;
 use super::visitor::{Visitor, login_cookie, set_cookie};
@@ -111,6 +112,7 @@ fn page(next: &str, why: Option<&str>) -> Markup {
         "Sign in",
         html! {
             form .login.card method="post" action=(action) {
+                p .mark { (MARK) }
                 h1 { "Sign in to mcpvisor" }
                 @if let Some(why) = why {
                     p #login-error .notice.bad role="alert" { (why) }

@@ -13,6 +13,8 @@ mod paging;
 mod parts;
 mod pieces;
 mod playground;
+mod plots;
+mod recent;
 pub(super) mod response;
 pub(super) mod text;
 mod traffic;
@@ -28,7 +30,8 @@ use tokio::time::sleep;
 use super::operator::Operator;
 use crate::protocol::Failure;
 use playground::Playground;
-use traffic::{LOOK_EVERY, Look, Traffic};
+use recent::Known;
+use traffic::{LOOK_EVERY, Traffic};
 
 /// Maximum live pages at a time; further ones show a snapshot only.
 const LIVE_PAGES_MAX: usize = 32;
@@ -51,6 +54,7 @@ struct Inner {
     /// The path that MCP is served at.
     endpoint: OnceLock<String>,
     traffic: Traffic,
+    known: Known,
     playground: Playground,
 }
 
@@ -62,6 +66,7 @@ impl Default for Inner {
             failed_logins: Semaphore::new(FAILED_LOGINS_MAX),
             endpoint: OnceLock::new(),
             traffic: Traffic::default(),
+            known: Known::default(),
             playground: Playground::default(),
         }
     }
@@ -98,7 +103,7 @@ impl Dashboard {
 async fn watch_traffic(inner: Weak<Inner>) {
     while let Some(inner) = inner.upgrade() {
         if let Some(operator) = inner.operator.get() {
-            inner.traffic.note(Look::at(operator.as_ref()));
+            inner.traffic.look(operator.as_ref());
         }
         drop(inner);
         sleep(LOOK_EVERY).await;

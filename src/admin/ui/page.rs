@@ -6,6 +6,7 @@ use maud::{Markup, PreEscaped, html};
 use super::fields::{Fields, field};
 use super::pieces::{Piece, Row};
 use super::playground::Playground;
+use super::recent::Known;
 use super::traffic::Traffic;
 use crate::admin::operator::Operator;
 use crate::id::ViewId;
@@ -20,7 +21,6 @@ pub(super) enum Section {
     None,
     Overview,
     Servers,
-    Tree,
     Sessions,
     Calls,
     Tools,
@@ -43,6 +43,7 @@ pub(super) struct View<'a> {
     /// The path that MCP is served at.
     pub(super) endpoint: &'a str,
     pub(super) traffic: &'a Traffic,
+    pub(super) known: &'a Known,
     pub(super) playground: &'a Playground,
     /// Whether only the live parts are rendered.
     pub(super) is_update: bool,

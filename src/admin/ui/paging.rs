@@ -77,7 +77,7 @@ impl<'l> PageLinks<'l> {
 }
 
 /// The path of another page of the same query.
-fn link(path: &str, query: &Fields, parameter: &str, key: Option<&str>) -> String {
+pub(super) fn link(path: &str, query: &Fields, parameter: &str, key: Option<&str>) -> String {
     let others = query.iter().filter(|(name, _)| name != parameter);
     let mut pairs = Serializer::new(String::new());
     pairs.extend_pairs(others);

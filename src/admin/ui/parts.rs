@@ -2,9 +2,9 @@
 
 use maud::{Markup, html};
 
-use super::fields::FORM_TOKEN;
+use super::fields::{FORM_TOKEN, Fields};
 use super::page::View;
-use super::paging::ROWS;
+use super::paging::{AFTER, ROWS, link};
 use super::text;
 use crate::admin::render::{Trouble, attempts};
 use crate::admin::status::ServerStatus;
@@ -17,6 +17,71 @@ pub(super) fn heading(title: &str, actions: Option<Markup>) -> Markup {
         header .heading {
             h1 { (text::line(title)) }
             @if let Some(actions) = actions { div .actions { (actions) } }
+        }
+    }
+}
+
+/// One of the symbols in `assets/icons.svg`; the text beside it names it.
+pub(super) fn icon(name: &str) -> Markup {
+    html! { svg .icon aria-hidden="true" { use href={ "#icon-" (name) } {} } }
+}
+
+/// Links to the parts of a page, or to pages that belong together: path and name.
+pub(super) fn tabs(label: &str, tabs: &[(&str, &str)], current: &str) -> Markup {
+    html! {
+        div .tabs role="navigation" aria-label=(label) {
+            @for (path, name) in tabs {
+                a href=(path) aria-current=[(*path == current).then_some("page")] { (name) }
+            }
+        }
+    }
+}
+
+/// Actions behind a button. The id must be unique within the page.
+pub(super) fn menu(id: &str, label: &str, actions: Markup) -> Markup {
+    html! {
+        button .quiet.more type="button" popovertarget=(id) aria-label=(label) { (icon("menu")) }
+        div .menu id=(id) popover { (actions) }
+    }
+}
+
+/// The query parameter with the column that a table is sorted by; `-` before it reverses the order.
+pub(super) const SORT: &str = "sort";
+
+/// The head of a column that sorts the table: first in this order, then in the opposite one, then
+/// not at all.
+pub(super) fn sorted(view: &View<'_>, first: &str, label: &str, class: &str) -> Markup {
+    let current = view.query(SORT).unwrap_or_default();
+    let second = match first.strip_prefix('-') {
+        Some(column) => column.to_owned(),
+        None => format!("-{first}"),
+    };
+    let next = match current {
+        it if it == first => Some(&*second),
+        it if it == second => None,
+        _ => Some(first),
+    };
+    let is_current = current == first || current == second;
+    let (order, arrow) = match (is_current, current.starts_with('-')) {
+        (false, _) => (None, ""),
+        (true, false) => (Some("ascending"), " ↑"),
+        (true, true) => (Some("descending"), " ↓"),
+    };
+    let query = view.query.iter().filter(|(name, _)| name != AFTER);
+    let query: Fields = query.cloned().collect();
+    html! {
+        th class=(class) scope="col" aria-sort=[order] {
+            a href=(link(view.path, &query, SORT, next)) { (label) (arrow) }
+        }
+    }
+}
+
+/// A switch that a form turns. `name` says what it is of.
+pub(super) fn switch(view: &View<'_>, to: &str, name: &str, is_on: bool) -> Markup {
+    html! {
+        form method="post" action=(to) {
+            (form_token(view))
+            button .switch type="submit" role="switch" aria-checked=(is_on) aria-label=(name) {}
         }
     }
 }

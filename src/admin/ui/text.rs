@@ -13,8 +13,12 @@ const BLOCK_MAX: usize = 64 * 1024;
 
 /// Text on one line.
 pub(in crate::admin) fn line(text: &str) -> Markup {
-    let text = cut(&one_line(cut_at(text, LINE_MAX)), text.len(), LINE_MAX);
-    html! { bdi { (text) } }
+    html! { bdi { (plain(text)) } }
+}
+
+/// Text on one line, for an attribute.
+pub(super) fn plain(text: &str) -> String {
+    cut(&one_line(cut_at(text, LINE_MAX)), text.len(), LINE_MAX)
 }
 
 /// Text on one line, in the code font.
@@ -115,6 +119,11 @@ pub(super) fn count(number: u64) -> String {
     shown
 }
 
+/// Bytes as mebibytes.
+pub(super) fn mebibytes(bytes: u64) -> String {
+    format!("{} MiB", count(bytes.div_ceil(1024 * 1024)))
+}
+
 /// A number with its noun in singular or plural.
 pub(super) fn many(number: u64, one: &str, more: &str) -> String {
     match number {
@@ -123,10 +132,10 @@ pub(super) fn many(number: u64, one: &str, more: &str) -> String {
     }
 }
 
-/// A time in milliseconds since 1970, in this machine's time zone.
+/// A time in milliseconds since 1970, in this machine's time zone; a tooltip has it exactly, in UTC.
 pub(super) fn moment(millis: u64) -> Markup {
-    let shown = local_time(millis, ClockForm::DateAndTime);
-    html! { time datetime=(rfc3339(millis)) { (shown) } }
+    let (shown, exact) = (local_time(millis, ClockForm::DateAndTime), rfc3339(millis));
+    html! { time datetime=(exact) title=(exact) { (shown) } }
 }
 
 #[cfg(test)]

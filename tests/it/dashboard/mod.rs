@@ -9,6 +9,8 @@ mod many;
 mod pages;
 mod pins;
 mod playground;
+mod plots;
+mod search;
 mod servers;
 mod sessions;
 mod views;

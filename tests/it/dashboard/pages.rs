@@ -5,7 +5,7 @@ use serde_json::json;
 use super::{Browser, between, text_of};
 use crate::support::{Answer, Client, Gateway, Http, INITIALIZE, Setup, example, quick, until};
 
-const PAGES: [&str; 15] = [
+const PAGES: [&str; 16] = [
     "/ui",
     "/ui/servers",
     "/ui/servers/one",
@@ -21,6 +21,7 @@ const PAGES: [&str; 15] = [
     "/ui/logs",
     "/ui/config",
     "/ui/connect",
+    "/ui/search?text=one",
 ];
 
 fn check_headers(answer: &Answer, path: &str) {
@@ -98,6 +99,11 @@ async fn every_page_is_whole_without_javascript() {
     for (start, content_type) in [
         ("rel=\"stylesheet\" href=\"", "text/css; charset=utf-8"),
         ("<script src=\"", "text/javascript; charset=utf-8"),
+        ("data-plots=\"", "text/javascript; charset=utf-8"),
+        (
+            "rel=\"icon\" type=\"image/svg+xml\" href=\"",
+            "image/svg+xml",
+        ),
     ] {
         let path = between(&page, start, "\"");
         // Without a login: the page to sign in needs them.
@@ -211,7 +217,8 @@ async fn hostile_texts_stay_texts() {
         let page = browser.page(path).await;
         check_harmless(&page, path);
     }
-    let page = browser.page("/ui/servers/evil").await;
+    let page = browser.page("/ui/servers/evil?tab=logs").await;
+    check_harmless(&page, "the log of the server");
     assert!(page.contains("&lt;img src=x"), "{page}");
     let page = browser.page("/ui/sessions").await;
     assert!(page.contains("&lt;script&gt;alert(3)"), "{page}");
@@ -235,7 +242,14 @@ async fn no_page_has_a_secret() {
     let browser = Browser::sign_in(&gateway).await;
     let more = ["two", "three"].map(|name| format!("/ui/servers/{name}"));
     let edits = ["two", "three"].map(|name| format!("/ui/servers/{name}/edit"));
-    let more = more.iter().chain(&edits).map(String::as_str);
+    let tabs = [
+        "two?tab=settings",
+        "three?tab=settings",
+        "three?tab=logs",
+        "three?tab=crashes",
+    ];
+    let tabs = tabs.map(|tab| format!("/ui/servers/{tab}"));
+    let more = more.iter().chain(&edits).chain(&tabs).map(String::as_str);
     for path in PAGES.into_iter().chain(more) {
         let page = browser.get(path).send().await;
         let page = text_of(page).await;

@@ -188,7 +188,7 @@ async fn a_call_shows_its_progress_and_is_cancelled() {
     super::live::piece(&mut events, "call", "2 of 8").await;
     browser.sent(&call, &[("order", "cancel")]).await;
     super::live::piece(&mut events, "call", "Cancelled; the tool").await;
-    shown(&browser, "/ui/servers/asks", "cancelled: True").await;
+    shown(&browser, "/ui/servers/asks?tab=logs", "cancelled: True").await;
     let again = [("order", "answer"), ("question", "1")];
     assert_eq!(browser.form(&call, &again).await.send().await.status, 409);
     // Its session is gone with it.

@@ -33,7 +33,7 @@ async fn the_life_of_a_server_is_told_with_the_lines_before_each_end() {
     ] {
         assert!(page.contains(text), "{text}: {page}");
     }
-    let page = shown(&browser, "/ui/servers/dies", "Last output").await;
+    let page = shown(&browser, "/ui/servers/dies?tab=crashes", "Last output").await;
     assert!(page.contains("did not come up"), "{page}");
     assert!(page.contains("line of start "), "{page}");
     assert!(!page.contains(" <b>"), "{page}");
@@ -41,11 +41,11 @@ async fn the_life_of_a_server_is_told_with_the_lines_before_each_end() {
     // Two ends of one that was up: the lines of the first are there, too.
     for _ in 0..2 {
         gateway.wait_state("lives", "up").await;
-        let before = browser.page("/ui/servers/lives").await;
+        let before = browser.page("/ui/servers/lives?tab=crashes").await;
         let before = before.matches("was up for").count();
         run(&gateway, &["servers", "kill", "lives"]).await.unwrap();
         until("the report", || async {
-            let page = browser.page("/ui/servers/lives").await;
+            let page = browser.page("/ui/servers/lives?tab=crashes").await;
             (page.matches("was up for").count() > before).then_some(())
         })
         .await;
@@ -65,7 +65,7 @@ async fn the_limits_in_force_are_shown_beside_the_built_in_ones() {
         + "request_timeout = \"5s\"\nsupervision.max_restarts = 9\n[limits]\nqueue_wait = \"7s\"\n";
     let gateway = Gateway::start(&config).await;
     let browser = Browser::sign_in(&gateway).await;
-    let page = shown(&browser, "/ui/servers/one", "Limits in force").await;
+    let page = shown(&browser, "/ui/servers/one?tab=settings", "Limits in force").await;
     for (key, value, built_in) in [
         ("request_timeout", "5s", "1m"),
         ("limits.queue_wait", "7s", "5s"),
@@ -80,6 +80,111 @@ async fn the_limits_in_force_are_shown_beside_the_built_in_ones() {
         page.contains("breaker.failures</dt><dd><bdi>5</bdi></dd>"),
         "{page}"
     );
+}
+
+#[tokio::test]
+async fn a_server_is_switched_off_and_on_from_the_list_and_its_settings_are_toml() {
+    let gateway = Gateway::start(&(quick() + &example("one") + &example("two"))).await;
+    gateway.all_up().await;
+    let browser = Browser::sign_in(&gateway).await;
+    let page = shown(&browser, "/ui/servers", "example-server</bdi>").await;
+    super::pages::check_html(&page, "/ui/servers");
+    assert!(
+        page.contains("aria-checked=\"true\" aria-label=\"one is enabled\""),
+        "{page}"
+    );
+    browser.sent("/ui/servers/one/disable", &[]).await;
+    gateway.wait_state("one", "disabled").await;
+    let page = shown(&browser, "/ui/servers", "aria-checked=\"false\"").await;
+    assert!(page.contains("/ui/servers/one/enable"), "{page}");
+    let settings = "/ui/servers/one?tab=settings";
+    let page = shown(&browser, settings, "enabled = false").await;
+    assert!(
+        page.contains("[servers.one]") && !page.contains("[servers.two]"),
+        "{page}"
+    );
+    browser.sent("/ui/servers/one/enable", &[]).await;
+    gateway.wait_state("one", "up").await;
+    assert!(!browser.page(settings).await.contains("enabled"), "{page}");
+    for tab in ["tools", "calls", "logs", "crashes", "settings", "nothing"] {
+        let path = format!("/ui/servers/one?tab={tab}");
+        super::pages::check_html(&browser.page(&path).await, &path);
+    }
+    let tools = browser.page("/ui/servers/one?tab=tools").await;
+    assert!(
+        tools.contains("one__add") && !tools.contains("two__add"),
+        "{tools}"
+    );
+}
+
+#[tokio::test]
+async fn servers_are_sorted_by_their_numbers() {
+    let off = format!("{}enabled = false\n", example("c"));
+    let gateway = Gateway::start(&(quick() + &example("a") + &example("b") + &off)).await;
+    gateway.wait_state("a", "up").await;
+    gateway.wait_state("b", "up").await;
+    let client = Client::open(&gateway).await;
+    client.call("b__echo", json!({"message": "hello"})).await;
+    let browser = Browser::sign_in(&gateway).await;
+    let order = |page: &str| -> Vec<String> {
+        let rows = page.split("<tr id=\"server-").skip(1);
+        rows.map(|row| row.split('"').next().unwrap().to_owned())
+            .collect()
+    };
+    for (sort, expected) in [
+        ("-calls", "bac"),
+        ("calls", "acb"),
+        ("-tools", "abc"),
+        ("x", "abc"),
+    ] {
+        // The numbers are read again after some seconds.
+        until("the order", || async {
+            let page = browser.page(&format!("/ui/servers?sort={sort}")).await;
+            (order(&page).concat() == expected).then_some(())
+        })
+        .await;
+    }
+    let page = browser.page("/ui/servers?sort=-calls").await;
+    assert!(page.contains("aria-sort=\"descending\""), "{page}");
+    assert!(page.contains("href=\"/ui/servers?sort=calls\""), "{page}");
+    let page = browser.page("/ui/servers?sort=calls").await;
+    assert!(page.contains("aria-sort=\"ascending\""), "{page}");
+}
+
+#[tokio::test]
+async fn the_first_steps_are_ticked_off_and_disappear() {
+    let gateway = Gateway::start(&quick()).await;
+    let browser = Browser::sign_in(&gateway).await;
+    let page = browser.page("/ui").await;
+    super::pages::check_html(&page, "/ui");
+    assert!(
+        page.contains("First steps") && !page.contains("(done)"),
+        "{page}"
+    );
+    assert!(!page.contains("class=\"plots\""), "{page}");
+    assert!(
+        page.contains(&format!("http://{}/mcp", gateway.address)),
+        "{page}"
+    );
+    let fields = [
+        ("name", "one"),
+        ("kind", "stdio"),
+        ("command", env!("CARGO_BIN_EXE_mcpvisor")),
+        ("args", "example-server"),
+        ("enabled", "on"),
+    ];
+    browser.sent("/ui/servers/new", &fields).await;
+    gateway.wait_state("one", "up").await;
+    let page = browser.page("/ui").await;
+    assert_eq!(page.matches("(done)").count(), 1, "{page}");
+    let client = Client::open(&gateway).await;
+    let page = browser.page("/ui").await;
+    assert_eq!(page.matches("(done)").count(), 2, "{page}");
+    client.call("one__echo", json!({"message": "hello"})).await;
+    until("no more steps", || async {
+        (!browser.page("/ui").await.contains("First steps")).then_some(())
+    })
+    .await;
 }
 
 #[tokio::test]

@@ -49,7 +49,8 @@
   function isSame(one, other) {
     if (one.nodeName !== other.nodeName) return false;
     if (!(one instanceof Element) || !(other instanceof Element)) return true;
-    return one.id === other.id;
+    // A button must not turn into its neighbour.
+    return one.id === other.id && one.getAttribute("action") === other.getAttribute("action");
   }
 
   /**
@@ -63,6 +64,7 @@
     }
     if (now.isEqualNode(wanted)) return;
     for (const { name, value } of Array.from(wanted.attributes)) {
+      if (name === "hidden" && now.hasAttribute("data-script")) continue;
       if (now.getAttribute(name) !== value) now.setAttribute(name, value);
     }
     for (const { name } of Array.from(now.attributes)) {
@@ -179,7 +181,7 @@
     opened.addEventListener("signed-out", () => window.location.reload());
     opened.addEventListener("gone", () => {
       close();
-      showMessage("What this page shows is gone. Reload it to see more.");
+      toast("What this page shows is gone. Reload it to see more.");
     });
     // As many pages are live as may be: this one asks again later.
     opened.addEventListener("full", () => {
@@ -200,12 +202,23 @@
     stream = null;
   }
 
-  /** @param {string} text */
-  function showMessage(text) {
-    if (!connection) return;
-    connection.hidden = false;
-    connection.classList.add("lost");
-    connection.textContent = text;
+  /**
+   * Shows an error until it is dismissed.
+   * @param {string} text
+   */
+  function toast(text) {
+    const message = document.createElement("p");
+    message.className = "toast lost";
+    message.setAttribute("role", "alert");
+    const words = document.createElement("span");
+    words.textContent = text;
+    const close = document.createElement("button");
+    close.className = "quiet";
+    close.setAttribute("aria-label", "Dismiss");
+    close.textContent = "✕";
+    close.addEventListener("click", () => message.remove());
+    message.append(words, close);
+    document.getElementById("toasts")?.append(message);
   }
 
   // A page that nobody looks at costs nothing.
@@ -290,7 +303,181 @@
     }
   });
 
-  document.querySelector("nav [aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" });
+  /** How long after a letter the search begins, in milliseconds. */
+  const SEARCH_AFTER_MS = 120;
+
+  /** Opens the search for everything. Its results are those of the page for it. */
+  function openFinder() {
+    if (document.querySelector("dialog[open]")) return;
+    const dialog = document.createElement("dialog");
+    dialog.className = "finder";
+    dialog.setAttribute("aria-label", "Search");
+    dialog.innerHTML =
+      '<label><svg class="icon" aria-hidden="true"><use href="#icon-search"></use></svg>' +
+      '<input autocomplete="off" spellcheck="false" maxlength="256" aria-label="Search"' +
+      ' placeholder="Servers, tools, sessions, calls, settings, actions"></label>' +
+      '<div class="found" aria-live="polite"></div>' +
+      '<p class="keys"><kbd>↑</kbd> <kbd>↓</kbd> to choose, <kbd>Enter</kbd> to open, <kbd>Esc</kbd> to close</p>';
+    const input = /** @type {HTMLInputElement} */ (dialog.querySelector("input"));
+    const found = /** @type {HTMLElement} */ (dialog.querySelector(".found"));
+    /** @type {AbortController | undefined} */
+    let asked;
+    /** @type {number | undefined} */
+    let waiting;
+    async function look() {
+      asked?.abort();
+      asked = new AbortController();
+      try {
+        const text = encodeURIComponent(input.value);
+        const answer = await fetch(`/ui/search?text=${text}`, { signal: asked.signal });
+        const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+        found.replaceChildren(...(page.getElementById("found")?.children ?? []));
+      } catch (error) {
+        if (!(error instanceof DOMException)) found.textContent = "The gateway does not answer.";
+      }
+    }
+    input.addEventListener("input", () => {
+      window.clearTimeout(waiting);
+      waiting = window.setTimeout(look, SEARCH_AFTER_MS);
+    });
+    dialog.addEventListener("keydown", (event) => {
+      /** @type {HTMLElement[]} */
+      const all = Array.from(found.querySelectorAll("a, button"));
+      const at = all.indexOf(/** @type {HTMLElement} */ (document.activeElement));
+      if (event.key === "ArrowDown" || event.key === "ArrowUp") {
+        event.preventDefault();
+        const next = at + (event.key === "ArrowDown" ? 1 : -1);
+        (next < 0 ? input : all[Math.min(next, all.length - 1)])?.focus();
+      } else if (event.key === "Enter" && at < 0) {
+        event.preventDefault();
+        all[0]?.click();
+      }
+    });
+    dialog.addEventListener("click", (event) => {
+      if (event.target === dialog) dialog.close();
+    });
+    dialog.addEventListener("close", () => dialog.remove());
+    document.body.append(dialog);
+    dialog.showModal();
+  }
+
+  document.addEventListener("keydown", (event) => {
+    if (event.key.toLowerCase() !== "k" || !(event.ctrlKey || event.metaKey) || event.altKey) return;
+    event.preventDefault();
+    openFinder();
+  });
+  const find = document.querySelector("nav .find");
+  find?.addEventListener("click", (event) => {
+    event.preventDefault();
+    openFinder();
+  });
+  const key = find?.querySelector("kbd");
+  if (key && navigator.platform.startsWith("Mac")) key.textContent = "⌘K";
+
+  /** How often plots are read again, in milliseconds: as often as the gateway takes a sample. */
+  const PLOT_EVERY_MS = 10_000;
+  const PLOT_HEIGHT = 170;
+
+  /** @typedef {{ name: string, style: string, values: (number | null)[] }} Line */
+  /** @typedef {{ times: number[], plots: { title: string, unit: string, lines: Line[] }[] }} Plots */
+
+  /** @param {string} name */
+  function colour(name) {
+    return getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
+  }
+
+  /**
+   * @param {Line[]} lines
+   * @param {string} unit
+   * @param {HTMLElement} canvas
+   */
+  function drawing(lines, unit, canvas) {
+    /** @param {number | null} value */
+    const shown = (value) => (value == null ? "–" : value.toLocaleString(undefined, { maximumFractionDigits: 1 }));
+    /** @param {number} at */
+    const time = (at) => {
+      const options = /** @type {const} */ ({ hour: "2-digit", minute: "2-digit", hourCycle: "h23" });
+      return new Date(at * 1000).toLocaleTimeString(undefined, options);
+    };
+    const axis = {
+      stroke: colour("soft"),
+      font: "11px system-ui, sans-serif",
+      grid: { stroke: colour("line"), width: 1 },
+      ticks: { show: false },
+    };
+    const series = lines.map(({ name, style }, index) => ({
+      label: name,
+      stroke: colour(style),
+      width: 1.5,
+      fill: index === 0 && lines.length !== 2 ? `${colour(style)}1f` : undefined,
+      points: { size: 5 },
+      // Without a pointer, the newest value.
+      value: (/** @type {any} */ plot, /** @type {number | null} */ value, /** @type {number} */ line, /** @type {number | null} */ at) =>
+        shown(at == null ? (plot.data?.[line]?.findLast((/** @type {number | null} */ it) => it != null) ?? null) : value),
+    }));
+    return {
+      width: canvas.clientWidth,
+      height: PLOT_HEIGHT,
+      cursor: { sync: { key: "plots" }, drag: { x: false, y: false } },
+      scales: { y: { range: (/** @type {unknown} */ _, /** @type {number} */ __, /** @type {number} */ most) => [0, most > 0 ? most * 1.15 : 1] } },
+      axes: [
+        { ...axis, space: 70, size: 26, values: (/** @type {unknown} */ _, /** @type {number[]} */ times) => times.map(time) },
+        { ...axis, size: 46, space: 32, values: (/** @type {unknown} */ _, /** @type {number[]} */ values) => values.map(shown) },
+      ],
+      series: [{ value: (/** @type {unknown} */ _, /** @type {number | null} */ at) => (at == null ? "latest" : time(at)) }, ...series],
+    };
+  }
+
+  /** @param {HTMLElement} section */
+  function showPlots(section) {
+    const canvases = /** @type {HTMLElement[]} */ (Array.from(section.querySelectorAll(".canvas")));
+    /** @type {any[]} */
+    let drawn = [];
+    /** @type {Plots | undefined} */
+    let last;
+    /** @param {boolean} again whether the colours or the size are others */
+    function draw(again) {
+      const data = last;
+      if (!data) return;
+      if (again) {
+        for (const plot of drawn) plot.destroy();
+        drawn = [];
+      }
+      data.plots.forEach(({ unit, lines }, index) => {
+        const canvas = canvases[index];
+        if (!canvas) return;
+        const values = [data.times, ...lines.map((it) => it.values)];
+        if (drawn[index]) drawn[index].setData(values);
+        // @ts-expect-error the library is a script of its own
+        else drawn[index] = new uPlot(drawing(lines, unit, canvas), values, canvas);
+      });
+    }
+    async function read() {
+      if (document.hidden) return;
+      const answer = await fetch(section.dataset.source ?? "").catch(() => null);
+      // A lost connection and an ended login are shown already.
+      if (!answer?.ok || answer.redirected) return;
+      last = await answer.json();
+      draw(false);
+    }
+    read();
+    window.setInterval(read, PLOT_EVERY_MS);
+    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => draw(true));
+    let width = section.clientWidth;
+    new ResizeObserver(() => {
+      if (section.clientWidth === width) return;
+      width = section.clientWidth;
+      draw(true);
+    }).observe(section);
+  }
+
+  const plots = document.querySelector(".plots");
+  if (plots instanceof HTMLElement) {
+    const library = document.createElement("script");
+    library.src = document.body.dataset.plots ?? "";
+    library.addEventListener("load", () => showPlots(plots));
+    document.head.append(library);
+  }
 
   // Buttons that need JavaScript are hidden without it.
   for (const hidden of document.querySelectorAll("[data-script]")) {

@@ -20,21 +20,39 @@ const BEFORE: &str = "before";
 ///
 /// Returns the invalid filter, or why the history cannot be read.
 pub(super) async fn page(view: &View<'_>) -> Result<Page, Failure> {
+    let page = Page::new(Section::Calls, "Calls")
+        .fixed(parts::heading("Calls", None))
+        .once(view, async { filter_form(view) })
+        .await;
+    listed(view, None, page).await
+}
+
+/// Adds the calls of one server to its page.
+///
+/// # Errors
+///
+/// As [`page`].
+pub(super) async fn of_server(view: &View<'_>, server: &str, page: Page) -> Result<Page, Failure> {
+    listed(view, Some(server), page).await
+}
+
+async fn listed(view: &View<'_>, server: Option<&str>, page: Page) -> Result<Page, Failure> {
     let history = &view.operator.state.history;
     let filters = FILTERS
         .iter()
+        .filter(|name| server.is_none() || **name != "server")
         .filter_map(|name| Some((*name, view.query(name)?)));
     let before = view.query(BEFORE).map(|before| (BEFORE, before));
+    let server = server.map(|server| ("server", server));
     let limit = ROWS.to_string();
-    let parameters = filters.chain(before).chain([("limit", limit.as_str())]);
-    let page = Page::new(Section::Calls, "Calls").fixed(parts::heading("Calls", None));
+    let parameters = filters
+        .chain(before)
+        .chain(server)
+        .chain([("limit", limit.as_str())]);
     match history_page(history, parameters).await {
         Ok(found) => {
             let rows = found.entries.iter().map(row).collect();
-            Ok(page
-                .once(view, async { filter_form(view) })
-                .await
-                .live_list("calls", rows, |rows| table(&found, rows, view)))
+            Ok(page.live_list("calls", rows, |rows| table(&found, rows, view)))
         }
         Err(RecordsError::Unavailable(HistoryError::Off)) => Ok(page.fixed(off())),
         Err(error) => Err(error.into()),

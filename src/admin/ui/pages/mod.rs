@@ -10,6 +10,7 @@ mod logs;
 mod overview;
 mod pins;
 mod playground;
+mod search;
 mod server;
 mod server_form;
 mod server_life;
@@ -45,9 +46,9 @@ fn segments(path: &str) -> [Option<&str>; 4] {
 /// Returns the failure to show as a page.
 pub(super) async fn show(view: &View<'_>) -> Result<Page, Failure> {
     match segments(view.path) {
-        [None, ..] => Ok(overview::page(view)),
+        [None, ..] => Ok(overview::page(view).await),
         [Some(page), None, ..] => match page {
-            "servers" => Ok(servers::page(view)),
+            "servers" => Ok(servers::page(view).await),
             "tree" => Ok(tree::page(view)),
             "sessions" => Ok(sessions::page(view).await),
             "calls" => calls::page(view).await,
@@ -58,6 +59,7 @@ pub(super) async fn show(view: &View<'_>) -> Result<Page, Failure> {
             "config" => Ok(config::page(view).await),
             "views" => Ok(views::page(view)),
             "connect" => connect::page(view),
+            "search" => Ok(search::page(view).await),
             _ => Err(no_such_page()),
         },
         [Some("servers"), Some("new"), None, _] => Ok(server_form::new_page(view)),

@@ -8,7 +8,7 @@ use crate::admin::status::{ConfigView, ServerStatus, Status};
 use crate::admin::ui::page::{FormOutcome, Page, Section, View};
 use crate::admin::ui::parts::Button;
 use crate::admin::ui::pieces::Row;
-use crate::admin::ui::{parts, text};
+use crate::admin::ui::{parts, plots, text};
 use crate::id::ViewId;
 use crate::protocol::Failure;
 
@@ -34,7 +34,7 @@ impl ByTrouble {
     }
 }
 
-pub(super) fn page(view: &View<'_>) -> Page {
+pub(super) async fn page(view: &View<'_>) -> Page {
     let mut status = view.operator.status();
     let servers = ByTrouble::of(std::mem::take(&mut status.servers));
     let rows = |servers: &[ServerStatus], row: &dyn Fn(&ServerStatus) -> Row| {
@@ -45,12 +45,20 @@ pub(super) fn page(view: &View<'_>) -> Page {
     let well = rows(&servers.well, &well_server);
     Page::new(Section::Overview, "Overview")
         .live("headline", headline(&status, &servers))
+        .live("first-steps", first_steps(&status, &servers, view))
         .live("remarks", remarks(&status, view))
         .live_list("troubled", troubled, |rows| {
             troubled_servers(&servers, rows)
         })
         .live("figures", figures(&status, &servers, view))
-        .live("traffic", view.traffic.plots())
+        .once(view, async {
+            // Empty plots would hide the first step.
+            match servers.all().next() {
+                Some(_) => plots::section(view, None).await,
+                None => Markup::default(),
+            }
+        })
+        .await
         .live_list("others", well, |rows| others(&servers, rows))
 }
 
@@ -71,7 +79,56 @@ fn headline(status: &Status, servers: &ByTrouble) -> Markup {
                     " · " (text::code(&status.listen))
                 }
             }
-            div .actions { a .button href="/ui/servers/new" { "Add a server" } }
+            div .actions { (super::servers::add()) }
+        }
+    }
+}
+
+/// What a new user does, each step with whether it is done; nothing when all are.
+fn first_steps(status: &Status, servers: &ByTrouble, view: &View<'_>) -> Markup {
+    let count = |name: &str| status.counters.get(name).copied().unwrap_or(0);
+    let opened = count("sessions_opened");
+    // Sessions from before the last start were used before.
+    let was_used = status.sessions > 0 && opened == 0;
+    let done = [
+        servers.all().next().is_some(),
+        status.sessions > 0 || opened > 0,
+        count("calls_answered") > 0,
+    ];
+    if was_used || done.iter().all(|it| *it) {
+        return Markup::default();
+    }
+    let texts = [
+        (
+            "Add a server",
+            html! { "A program that the gateway starts, or a URL. " a href="/ui/servers/new" { "Add a server" } },
+        ),
+        (
+            "Connect a client",
+            html! {
+                "All servers are at one address. " a href="/ui/connect" { "Instructions for clients" }
+                (parts::snippet("endpoint", &view.address(&ViewId::Default)))
+            },
+        ),
+        (
+            "Try a tool",
+            html! { "Let a client call one, or " a href="/ui/tools" { "call it here" } "." },
+        ),
+    ];
+    html! {
+        section .first-steps aria-labelledby="steps" {
+            h2 #steps { "First steps" }
+            ol .card {
+                @for (number, (is_done, (title, text))) in done.into_iter().zip(texts).enumerate() {
+                    li .done[is_done] {
+                        span .tick { @if is_done { (parts::icon("done")) } @else { (number + 1) } }
+                        div {
+                            p .strong { (title) @if is_done { span .hidden { " (done)" } } }
+                            div .hint { (text) }
+                        }
+                    }
+                }
+            }
         }
     }
 }
@@ -153,7 +210,7 @@ fn figures(status: &Status, servers: &ByTrouble, view: &View<'_>) -> Markup {
                 &format!("{} tokens", text::count(tokens as u64))))
             (parts::figure("Sessions", &text::count(status.sessions as u64), ""))
             (parts::figure("Calls in flight", &text::count(in_flight as u64), &waiting))
-            (parts::figure("Calls answered", &text::count(answered), "in all"))
+            (parts::figure("Calls answered", &text::count(answered), "since the start"))
             (parts::figure("Calls failed", &text::count(failed),
                 &format!("and {}", text::many(tool_errors, "tool error", "tool errors"))))
         }
@@ -226,12 +283,7 @@ fn well_server(server: &ServerStatus) -> Row {
 
 fn others(servers: &ByTrouble, rows: Markup) -> Markup {
     html! {
-        @if servers.all().next().is_none() {
-            (parts::empty("No server is configured", html! {
-                a href="/ui/servers/new" { "Add the first one" }
-                ", or add it to the configuration file."
-            }))
-        } @else if !servers.well.is_empty() {
+        @if !servers.well.is_empty() {
             section aria-labelledby="well" {
                 h2 #well { @if servers.troubled.is_empty() { "Servers" } @else { "Other servers" } }
                 ul #others-rows .rows.card data-rows { (rows) }

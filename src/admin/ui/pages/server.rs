@@ -2,18 +2,22 @@
 
 use actix_web::http::StatusCode;
 use maud::{Markup, html};
+use serde_json::{Map, Value as Json};
+use toml::{Table, Value};
 
 use super::confirm::{Confirmation, confirm, is_sure};
 use super::server_life::{crashes, time_line};
 use super::server_limits::limits;
-use crate::admin::config_order::EntryOrder;
+use super::server_rows::memory;
+use super::tools::of_server;
+use crate::admin::config_order::{ConfigText, EntryOrder};
 use crate::admin::operator::{Inoperable, LoginOrigin};
 use crate::admin::render::{attempts, breaker_text, reason};
 use crate::admin::status::{ServerStatus, Status};
 use crate::admin::ui::fields::{Fields, field};
 use crate::admin::ui::page::{FormOutcome, Page, Section, View};
 use crate::admin::ui::parts::Button;
-use crate::admin::ui::{parts, text};
+use crate::admin::ui::{parts, plots, text};
 use crate::downstream::{BreakerState, ServerOrder, ServerStatusView};
 use crate::id::ViewId;
 use crate::protocol::{ErrorKind, Failure};
@@ -21,24 +25,52 @@ use crate::protocol::{ErrorKind, Failure};
 /// Maximum log lines on a server's page.
 const LINES_MAX: usize = 200;
 
+/// The parts of the page: the value of `tab` in the query, and the name.
+const TABS: [(&str, &str); 6] = [
+    ("", "Overview"),
+    ("tools", "Tools"),
+    ("calls", "Calls"),
+    ("logs", "Logs"),
+    ("crashes", "Crashes"),
+    ("settings", "Settings"),
+];
+
 /// # Errors
 ///
 /// Returns an error when no such server exists.
 pub(super) async fn page(view: &View<'_>, name: &str) -> Result<Page, Failure> {
     let (server, started_at) = find(view, name)?;
     let name = server.name.as_str();
-    let log = log(&server, view);
+    let tab = view.query("tab").unwrap_or_default();
     let page = Page::new(Section::Servers, name)
         .live("server-head", head(&server, view))
-        .live("server-facts", facts(&server, view))
-        .live("server-log", log)
-        .live("server-life", time_line(view, name, started_at))
-        .once(view, async {
-            let crashes = crashes(view, name).await;
-            html! { (crashes) (limits(view, name)) }
-        })
-        .await;
-    Ok(page.once(view, configured(view, name)).await)
+        .fixed(tabs(name, tab));
+    Ok(match tab {
+        "tools" => page.fixed(of_server(view, name)),
+        "calls" => return super::calls::of_server(view, name, page).await,
+        "logs" => page.live("server-log", log(&server, view)),
+        "crashes" => page.once(view, crashes(view, name)).await,
+        "settings" => page.once(view, settings(view, name)).await,
+        _ => page
+            .live("server-facts", facts(&server, view).await)
+            .once(view, plots::section(view, Some(name)))
+            .await
+            .live("server-life", time_line(view, name, started_at)),
+    })
+}
+
+fn tabs(name: &str, current: &str) -> Markup {
+    let path = |tab: &str| match tab {
+        "" => format!("/ui/servers/{name}"),
+        tab => format!("/ui/servers/{name}?tab={tab}"),
+    };
+    let paths = TABS.map(|(tab, _)| path(tab));
+    let tabs: Vec<(&str, &str)> = paths
+        .iter()
+        .map(String::as_str)
+        .zip(TABS.map(|it| it.1))
+        .collect();
+    parts::tabs(&format!("Parts of {name}"), &tabs, &path(current))
 }
 
 /// The server with a name or id, and the start time of the gateway.
@@ -58,36 +90,68 @@ fn find(view: &View<'_>, name: &str) -> Result<(ServerStatus, u64), Failure> {
     }
 }
 
+/// What can be done with a server in most states.
+fn orders(server: &ServerStatus, view: &View<'_>) -> Markup {
+    let name = &server.name;
+    let to = |verb: &str| format!("/ui/servers/{name}/{verb}");
+    let runs = !matches!(
+        server.state.as_str(),
+        "stopped" | "disabled" | "misconfigured"
+    );
+    let connection = server.connection.as_ref();
+    let is_tripped = connection.is_some_and(|it| it.breaker.state == BreakerState::Tripped);
+    html! {
+        @if runs {
+            (Button::new(&to("restart"), "Restart").show(view))
+            @if !is_tripped {
+                (Button::new(&to("trip"), "Pause traffic")
+                    .asks(&format!("Pause traffic to {name}? Calls fail immediately until you press “Resume traffic”."))
+                    .show(view))
+            }
+            (Button::new(&to("stop"), "Stop")
+                .asks(&format!("Stop {name}? Its calls fail until it is started again."))
+                .show(view))
+        }
+        a .button href=(to("edit")) { "Edit" }
+    }
+}
+
+fn remove_button(name: &str, view: &View<'_>) -> Markup {
+    Button::new(&format!("/ui/servers/{name}/remove"), "Remove")
+        .danger()
+        .asks(&format!(
+            "Remove {name} from the configuration? Its calls get a few seconds to finish."
+        ))
+        .show(view)
+}
+
+/// The menu of a server in a list.
+pub(super) fn actions(server: &ServerStatus, view: &View<'_>) -> Markup {
+    let name = &server.name;
+    html! {
+        a .button href=(format!("/ui/servers/{name}")) { "Open" }
+        a .button href=(format!("/ui/servers/{name}?tab=logs")) { "Logs" }
+        (orders(server, view))
+        (remove_button(name, view))
+    }
+}
+
 fn head(server: &ServerStatus, view: &View<'_>) -> Markup {
     let name = &server.name;
     let to = |verb: &str| format!("/ui/servers/{name}/{verb}");
-    let state = server.state.as_str();
-    let runs = !matches!(state, "stopped" | "disabled" | "misconfigured");
-    let connection = server.connection.as_ref();
-    let is_tripped = connection.is_some_and(|it| it.breaker.state == BreakerState::Tripped);
-    let has_open = server.open_breakers().next().is_some();
     html! {
         p .crumb { a href="/ui/servers" { "Servers" } }
         header .heading {
             h1 { (text::line(name)) (parts::state(server)) }
             div .actions {
-                @if state == "stopped" { (Button::new(&to("start"), "Start").primary().show(view)) }
+                @if server.state == "stopped" { (Button::new(&to("start"), "Start").primary().show(view)) }
                 @if parts::needs_login(server) {
                     (Button::new(&to("login"), "Sign in").primary().show(view))
                 }
-                @if has_open { (Button::new(&to("reset"), "Resume traffic").primary().show(view)) }
-                @if runs {
-                    (Button::new(&to("restart"), "Restart").show(view))
-                    @if !is_tripped {
-                        (Button::new(&to("trip"), "Pause traffic")
-                            .asks(&format!("Pause traffic to {name}? Calls fail immediately until you press “Resume traffic”."))
-                            .show(view))
-                    }
-                    (Button::new(&to("stop"), "Stop")
-                        .asks(&format!("Stop {name}? Its calls fail until it is started again."))
-                        .show(view))
+                @if server.open_breakers().next().is_some() {
+                    (Button::new(&to("reset"), "Resume traffic").primary().show(view))
                 }
-                a .button href=(to("edit")) { "Edit" }
+                (orders(server, view))
             }
         }
         @let why = reason(server);
@@ -97,8 +161,13 @@ fn head(server: &ServerStatus, view: &View<'_>) -> Markup {
     }
 }
 
-fn facts(server: &ServerStatus, view: &View<'_>) -> Markup {
+async fn facts(server: &ServerStatus, view: &View<'_>) -> Markup {
     let name = &server.name;
+    let targets = view.known.targets(view.operator).await;
+    let pids = server
+        .connection
+        .as_ref()
+        .map_or(&[][..], |it| &it.process_groups);
     let connection = server.connection.as_ref();
     let exit = server.shared().and_then(|child| child.last_exit.as_deref());
     let faults = connection.and_then(|it| it.faults.as_deref());
@@ -107,6 +176,18 @@ fn facts(server: &ServerStatus, view: &View<'_>) -> Markup {
         @if let Some(connection) = connection { (figures(server, connection, view)) }
         div .card {
             dl .facts {
+                @if let Some(target) = targets.get(name) {
+                    dt { @if target.contains("://") { "URL" } @else { "Command" } }
+                    dd { (text::code(target)) }
+                }
+                @if !pids.is_empty() {
+                    dt { "Process" }
+                    dd {
+                        "pid " @for pid in pids { (pid) " " }
+                        @let memory = memory(server, view);
+                        @if memory > 0 { "· " (text::mebibytes(memory)) }
+                    }
+                }
                 @if server.id != server.name { dt { "Id" } dd { (text::code(&server.id)) } }
                 @if let Some(connection) = connection {
                     dt { "Transport" }
@@ -119,12 +200,11 @@ fn facts(server: &ServerStatus, view: &View<'_>) -> Markup {
                 @if let Some(faults) = faults {
                     dt { "Injected faults" } dd { (text::line(faults)) }
                 }
-                dt { "Offers" }
+                dt { "Capabilities" }
                 dd {
-                    a href=(format!("/ui/tools?server={name}")) { (offers("tools")) " tools" }
+                    a href=(format!("/ui/servers/{name}?tab=tools")) { (offers("tools")) " tools" }
                     ", " (offers("prompts")) " prompts, " (offers("resources")) " resources"
                 }
-                dt { "Calls" } dd { a href=(format!("/ui/calls?server={name}")) { "History" } }
             }
         }
     }
@@ -173,11 +253,10 @@ fn log(server: &ServerStatus, view: &View<'_>) -> Markup {
         return Markup::default();
     };
     html! {
-        h2 #log-heading { "Logs" }
         @if lines.is_empty() {
             (parts::empty("Nothing so far", html! { "Lines that the server writes to stderr appear here." }))
         } @else {
-            ul .card.log.short data-follow tabindex="0" aria-labelledby="log-heading" {
+            ul .card.log data-follow tabindex="0" aria-label="Logs" {
                 @for line in lines.iter().rev().take(LINES_MAX) {
                     li id=(format!("line-{}", line.sequence)) {
                         (text::moment(line.at))
@@ -190,23 +269,46 @@ fn log(server: &ServerStatus, view: &View<'_>) -> Markup {
     }
 }
 
-async fn configured(view: &View<'_>, name: &str) -> Markup {
+/// The settings as in the file, with possible secrets masked, and the limits.
+async fn settings(view: &View<'_>, name: &str) -> Markup {
     let orders = &view.operator.config_orders;
-    let entry = orders.ask(EntryOrder::Get(name.to_owned()), None).await;
-    let Ok(entry) = entry else {
-        return Markup::default();
-    };
-    let shown = serde_json::to_string_pretty(&entry.body).unwrap_or_default();
+    let file = orders.ask(EntryOrder::Text, None).await;
+    let file = file.and_then(|answer| answer.read::<ConfigText>());
+    let own = file.ok().and_then(|file| section_of(&file.text, name));
     html! {
-        h2 { "Configuration" }
-        (text::block(&shown))
+        @if let Some(own) = own { (text::block(&own)) } @else {
+            p .hint { "It is not in the main file, but in an included one or from a source." }
+        }
         div .actions.after {
             a .button href=(format!("/ui/servers/{name}/edit")) { "Edit" }
-            (Button::new(&format!("/ui/servers/{name}/remove"), "Remove").danger()
-                .asks(&format!("Remove {name} from the configuration? Its calls get a few seconds to finish."))
-                .show(view))
+            (remove_button(name, view))
         }
+        (limits(view, name))
     }
+}
+
+/// The part of a configuration that is about one server.
+fn section_of(file: &str, name: &str) -> Option<String> {
+    let mut file: Table = file.parse().ok()?;
+    let Value::Table(mut servers) = file.remove("servers")? else {
+        return None;
+    };
+    let own = Table::from_iter([(name.to_owned(), servers.remove(name)?)]);
+    let all = Table::from_iter([("servers".to_owned(), Value::Table(own))]);
+    toml::to_string_pretty(&all).ok()
+}
+
+/// Turns a server on or off in the configuration.
+async fn enable(view: &View<'_>, name: &str, is_on: bool) -> Result<FormOutcome, Failure> {
+    let value = if is_on { Json::Null } else { Json::Bool(false) };
+    let members = Map::from_iter([("enabled".to_owned(), value)]);
+    let order = EntryOrder::Update(name.to_owned(), members);
+    view.operator.config_orders.ask(order, None).await?;
+    let words = if is_on { "enabled" } else { "disabled" };
+    Ok(FormOutcome::Done {
+        to: view.from.clone(),
+        message: format!("`{name}` is {words}"),
+    })
 }
 
 /// Performs a button's action.
@@ -233,6 +335,8 @@ pub(super) async fn act(
         "reset" => ServerOrder::Reset(tool()),
         "login" => return sign_in(view, name).await,
         "remove" => return remove(view, name, form).await,
+        "enable" => return enable(view, name, true).await,
+        "disable" => return enable(view, name, false).await,
         _ => return Err(Failure::new(ErrorKind::NotFound, "page not found")),
     };
     let question = match verb {

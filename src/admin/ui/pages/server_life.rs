@@ -40,7 +40,7 @@ pub(super) fn time_line(view: &View<'_>, name: &str, started_at: u64) -> Markup 
         .iter()
         .filter(|it| !it.data.contains_key("report"));
     html! {
-        h2 { "Time line" }
+        h2 { "Timeline" }
         ol .rows.card {
             @for entry in moments {
                 li .row id=(format!("moment-{}", entry.id)) {
@@ -96,7 +96,6 @@ pub(super) async fn crashes(view: &View<'_>, name: &str) -> Markup {
         return Markup::default();
     };
     html! {
-        h2 { "Crashes" }
         @if let Some(last) = reports.first() {
             ul .rows.card {
                 @for report in &reports { li .row { (crash(report)) } }

@@ -5,28 +5,39 @@ use maud::{Markup, html};
 use crate::admin::render::Trouble;
 use crate::admin::status::ServerStatus;
 use crate::admin::ui::page::View;
-use crate::admin::ui::paging::{AFTER, Paged, ROWS};
-use crate::admin::ui::parts;
+use crate::admin::ui::paging::{AFTER, Paged};
+use crate::admin::ui::parts::{self, SORT};
 
-/// The servers that match the query, limited to the current page.
-pub(super) fn page_of(mut servers: Vec<ServerStatus>, view: &View<'_>) -> Paged<ServerStatus> {
+/// The servers that match the query, limited to the current page, in the order of their keys.
+pub(super) fn page_of(
+    mut servers: Vec<ServerStatus>,
+    view: &View<'_>,
+    key: impl Fn(&ServerStatus) -> String,
+) -> Paged<ServerStatus> {
     if let Some(text) = view.query("text") {
         let text = text.to_lowercase();
         servers.retain(|server| server.name.to_lowercase().contains(&text));
     }
-    Paged::of(servers, place, view.query(AFTER))
+    Paged::of(servers, key, view.query(AFTER))
 }
 
-/// The sort key of a server.
+/// The key of a server that puts those in trouble first.
 pub(super) fn place(server: &ServerStatus) -> String {
     format!("{}.{}", Trouble::of(server).place(), server.name)
 }
 
-/// A filter by server name, shown when the servers exceed one page.
-pub(super) fn filter(servers: usize, view: &View<'_>) -> Markup {
+/// Memory of a server's processes, in bytes.
+pub(super) fn memory(server: &ServerStatus, view: &View<'_>) -> u64 {
+    let connection = server.connection.as_ref();
+    connection.map_or(0, |it| view.traffic.memory(&it.process_groups))
+}
+
+/// A filter by server name, shown when there are more servers than this.
+pub(super) fn filter(servers: usize, least: usize, view: &View<'_>) -> Markup {
     html! {
-        @if servers > ROWS {
+        @if servers > least {
             form .filters method="get" action=(view.path) {
+                @if let Some(sort) = view.query(SORT) { input type="hidden" name=(SORT) value=(sort); }
                 (parts::search("Name", view))
                 div .submit { button type="submit" { "Search" } }
             }

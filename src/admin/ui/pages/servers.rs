@@ -2,24 +2,88 @@
 
 use maud::{Markup, html};
 
-use super::server_rows::{filter, none_fits, page_of};
-use crate::admin::render::reason;
+use super::calls::duration;
+use super::server::actions;
+use super::server_rows::{filter, memory, none_fits, page_of, place};
+use crate::admin::render::{Trouble, reason};
 use crate::admin::status::ServerStatus;
 use crate::admin::ui::page::{Page, Section, View};
 use crate::admin::ui::paging::{PageLinks, Paged};
+use crate::admin::ui::parts::SORT;
 use crate::admin::ui::pieces::Row;
+use crate::admin::ui::recent::Pace;
 use crate::admin::ui::{parts, text};
 
-pub(super) fn page(view: &View<'_>) -> Page {
+/// The number of servers above which they can be searched.
+const SEARCHED: usize = 8;
+
+/// What a row shows beside the status of its server.
+struct Facts {
+    target: String,
+    pace: Option<Pace>,
+    memory: u64,
+}
+
+pub(super) async fn page(view: &View<'_>) -> Page {
     let servers = view.operator.status().servers;
     let count = servers.len();
-    let paged = page_of(servers, view);
-    let rows = paged.rows.iter().map(|server| row(server, view)).collect();
-    let add = html! { a .button.primary href="/ui/servers/new" { "Add a server" } };
+    let paces = view.known.paces(view.operator).await;
+    let targets = view.known.targets(view.operator).await;
+    let facts = |server: &ServerStatus| Facts {
+        target: targets.get(&server.name).cloned().unwrap_or_default(),
+        pace: paces.get(&server.name).copied(),
+        memory: memory(server, view),
+    };
+    let paged = page_of(servers, view, |server| sort_key(server, view, &facts));
+    let rows = paged.rows.iter();
+    let rows = rows
+        .map(|server| row(server, &facts(server), view))
+        .collect();
     Page::new(Section::Servers, "Servers")
-        .fixed(parts::heading("Servers", Some(add)))
-        .fixed(filter(count, view))
+        .fixed(html! { (parts::heading("Servers", Some(add()))) (tabs(view)) })
+        .fixed(filter(count, SEARCHED, view))
         .live_list("servers", rows, |rows| table(count, &paged, rows, view))
+}
+
+/// The key that the chosen column sorts by. Keys are compared as texts, so numbers have all their
+/// digits, and those of a descending order are counted down.
+fn sort_key(
+    server: &ServerStatus,
+    view: &View<'_>,
+    facts: &impl Fn(&ServerStatus) -> Facts,
+) -> String {
+    let sort = view.query(SORT).unwrap_or_default();
+    let (column, is_reverse) = match sort.strip_prefix('-') {
+        Some(column) => (column, true),
+        None => (sort, false),
+    };
+    let number = match column {
+        "calls" => facts(server).pace.map_or(0.0, |it| it.per_minute * 1e3) as u64,
+        "p95" => facts(server)
+            .pace
+            .and_then(|it| it.p95)
+            .map_or(0.0, |it| it * 1e3) as u64,
+        "memory" => facts(server).memory,
+        "tools" => server.item_count("tools") as u64,
+        "state" => u64::from(Trouble::of(server).place()),
+        _ => return place(server),
+    };
+    let number = if is_reverse {
+        u64::MAX - number
+    } else {
+        number
+    };
+    format!("{number:020}.{}", server.name)
+}
+
+/// The action of both tabs.
+pub(super) fn add() -> Markup {
+    html! { a .button.primary href="/ui/servers/new" { (parts::icon("plus")) "Add a server" } }
+}
+
+pub(super) fn tabs(view: &View<'_>) -> Markup {
+    let tabs = [("/ui/servers", "List"), ("/ui/tree", "Supervision tree")];
+    parts::tabs("Servers", &tabs, view.path)
 }
 
 fn table(count: usize, paged: &Paged<ServerStatus>, rows: Markup, view: &View<'_>) -> Markup {
@@ -38,13 +102,12 @@ fn table(count: usize, paged: &Paged<ServerStatus>, rows: Markup, view: &View<'_
                 thead {
                     tr {
                         th scope="col" { "Server" }
-                        th scope="col" { "State" }
-                        th .extra scope="col" { "For" }
-                        th .number.extra scope="col" { "Restarts" }
-                        th .number.extra scope="col" { "In flight" }
-                        th .extra scope="col" { "Transport" }
-                        th .number.extra scope="col" { "Tools" }
-                        th .extra scope="col" { "Remedy" }
+                        (parts::sorted(view, "state", "State", ""))
+                        (parts::sorted(view, "-calls", "Calls/min", "number extra"))
+                        (parts::sorted(view, "-p95", "p95", "number extra"))
+                        (parts::sorted(view, "-memory", "Memory", "number extra"))
+                        (parts::sorted(view, "-tools", "Tools", "number extra"))
+                        th scope="col" { span .hidden { "Actions" } }
                     }
                 }
                 tbody #servers-rows data-rows { (rows) }
@@ -54,26 +117,33 @@ fn table(count: usize, paged: &Paged<ServerStatus>, rows: Markup, view: &View<'_
     }
 }
 
-fn row(server: &ServerStatus, view: &View<'_>) -> Row {
+fn row(server: &ServerStatus, facts: &Facts, view: &View<'_>) -> Row {
     let name = &server.name;
-    let connection = server.connection.as_ref();
-    let shared = server.shared();
-    let number = |number: Option<u64>| number.map(text::count).unwrap_or_default();
+    let since = server.shared().map(parts::since).unwrap_or_default();
     let why = reason(server);
     let id = format!("server-{name}");
+    let to = |verb: &str| format!("/ui/servers/{name}/{verb}");
+    let is_on = server.state != "disabled";
+    let verb = if is_on { "disable" } else { "enable" };
     let row = html! {
         tr #(id) {
-            td {
+            td .wide {
                 a href=(format!("/ui/servers/{name}")) { (text::line(name)) }
+                @if !facts.target.is_empty() { p .target title=(text::plain(&facts.target)) { (text::line(&facts.target)) } }
                 @if !parts::is_well(server) && !why.is_empty() { p .why { (text::sentence(&why)) } }
             }
-            td { (parts::state(server)) }
-            td .nowrap.extra { (shared.map(parts::since).unwrap_or_default()) }
-            td .number.extra { (number(shared.map(|it| it.restarts))) }
-            td .number.extra { (number(connection.map(|it| it.in_flight as u64))) }
-            td .extra { (connection.map_or("", |it| &it.transport)) }
+            td { (parts::state(server)) @if !since.is_empty() { p .why.nowrap { (since) } } }
+            td .number.extra { @if let Some(pace) = facts.pace { (format!("{:.0}", pace.per_minute)) } }
+            td .number.extra { (facts.pace.and_then(|it| it.p95).map(duration).unwrap_or_default()) }
+            td .number.extra { @if facts.memory > 0 { (text::mebibytes(facts.memory)) } }
             td .number.extra { (text::count(server.item_count("tools") as u64)) }
-            td .extra { (parts::remedies(server, view)) }
+            td .tail {
+                div .actions {
+                    span .actions.extra { (parts::remedies(server, view)) }
+                    (parts::switch(view, &to(verb), &format!("{name} is enabled"), is_on))
+                    (parts::menu(&format!("menu-{name}"), &format!("Actions for {name}"), actions(server, view)))
+                }
+            }
         }
     };
     Row::new(id, row)

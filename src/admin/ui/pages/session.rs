@@ -166,7 +166,7 @@ fn time_line(detail: &SessionDetail, calls: Option<&CallPage>, status: &Status) 
     moments.extend(others.map(|(at, words)| (at, html! { (words) })));
     moments.sort_by_key(|(at, _)| std::cmp::Reverse(*at));
     html! {
-        h2 { "Time line" }
+        h2 { "Timeline" }
         ol .rows.card {
             @for (at, moment) in &moments {
                 li .row { span .hint.nowrap { (text::moment(*at)) } p .grow { (moment) } }

@@ -103,6 +103,18 @@ pub(super) fn searched(view_tools: &ViewTools, view: &View<'_>) -> Markup {
     }
 }
 
+/// The tools of one server.
+pub(super) fn of_server(view: &View<'_>, server: &str) -> Markup {
+    let tools = view.operator.state.tools(&ViewId::Default);
+    let own = tools.iter().filter(|tool| tool.server == server);
+    let own: Vec<FoundTool<'_>> = own.map(|tool| (tool, entry(tool))).collect();
+    if own.is_empty() {
+        return parts::empty("No tools", html! { "The server has not listed any." });
+    }
+    let paged = Paged::of(own, |(tool, _)| tool.name.clone(), view.query(AFTER));
+    list(&ViewId::Default, &paged, view)
+}
+
 /// Names of the static tools that represent all others.
 pub(super) fn static_tools(exposure: Exposure) -> Markup {
     html! {

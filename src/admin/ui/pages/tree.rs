@@ -1,12 +1,13 @@
-//! `/ui/tree`: the current supervision tree.
+//! `/ui/tree`: the current supervision tree, a tab of the servers.
 
 use maud::{Markup, html};
 
-use super::server_rows::{filter, none_fits, page_of};
+use super::server_rows::{filter, none_fits, page_of, place};
+use super::servers;
 use crate::admin::render::{breaker_text, reason};
 use crate::admin::status::{ServerStatus, Status};
 use crate::admin::ui::page::{Page, Section, View};
-use crate::admin::ui::paging::{PageLinks, Paged};
+use crate::admin::ui::paging::{PageLinks, Paged, ROWS};
 use crate::admin::ui::pieces::Row;
 use crate::admin::ui::{parts, text};
 use crate::supervision::{ChildPhase, ChildView};
@@ -18,11 +19,11 @@ pub(super) fn page(view: &View<'_>) -> Page {
     let mut status = view.operator.status();
     let servers = std::mem::take(&mut status.servers);
     let count = servers.len();
-    let paged = page_of(servers, view);
+    let paged = page_of(servers, view, place);
     let rows = paged.rows.iter().map(server_node).collect();
-    Page::new(Section::Tree, "Tree")
-        .fixed(parts::heading("Supervision tree", None))
-        .fixed(filter(count, view))
+    Page::new(Section::Servers, "Supervision tree")
+        .fixed(html! { (parts::heading("Servers", Some(servers::add()))) (servers::tabs(view)) })
+        .fixed(filter(count, ROWS, view))
         .live_list("tree", rows, |rows| {
             tree(&status, count, &paged, rows, view)
         })
