@@ -23,9 +23,10 @@ use crate::auth::GrantedScopes;
 use crate::calls::{CallTable, ClientReply, ClientRequest, EventLog, HasCalls};
 use crate::catalog::{Changes, Snapshot};
 use crate::downstream::{
-    CallEvent, CallMessage, CallNotification, CallSenders, Caller, ConnectionCommand, Delivery,
+    CallEvent, CallMessage, CallNotification, CallSenders, Caller, ConnectionCommand,
+    ConnectionKey, Delivery, Server,
 };
-use crate::id::{ServerName, SessionId};
+use crate::id::SessionId;
 use crate::memory::note_passed;
 use crate::metrics::{Measure, Network, Series};
 use crate::protocol::{Envelope, ErrorKind, Failure, Method, Notification};
@@ -208,7 +209,8 @@ impl Session {
 
     /// Forwards an extension notification to the servers that declare the extension. Only
     /// connections of this session are used, because on a shared one the server could not tell
-    /// which client sent it.
+    /// which client sent it. A view of one server is that server, whose calls share a connection
+    /// in the same way.
     fn forward_to_extension(&self, notification: &Notification) {
         let catalog = self.catalog();
         let owners = catalog.extension_owners(notification.method.as_str());
@@ -219,24 +221,29 @@ impl Session {
             let frame = notification.frame.as_bytes().clone();
             senders.send(self.arbiter, CallMessage::Notify(frame));
         };
-        self.tell_own_connections(|server| owners.contains(&server), notify);
+        let connection = |server: &Server, key: &ConnectionKey| {
+            let is_usable = catalog.has_one_server() || server.is_own(key, self.id);
+            is_usable && owners.contains(&server.name())
+        };
+        self.tell_connections(connection, notify);
     }
 
     /// Sends a command to this session's own connections. Shared connections receive commands that
     /// combine all sessions.
     pub(super) fn command_own_connections(&self, command: &ConnectionCommand) {
-        self.tell_own_connections(|_| true, |senders| senders.command(command.clone()));
+        let is_own = |server: &Server, key: &ConnectionKey| server.is_own(key, self.id);
+        self.tell_connections(is_own, |senders| senders.command(command.clone()));
     }
 
-    fn tell_own_connections(
+    /// Tells the connections that serve this client and that `concerns` selects.
+    fn tell_connections(
         &self,
-        concerns: impl Fn(&ServerName) -> bool,
+        concerns: impl Fn(&Server, &ConnectionKey) -> bool,
         tell: impl Fn(&CallSenders),
     ) {
         for server in self.context.calls.downstreams.all().values() {
             let key = server.connection_key_for(&self.caller);
-            if concerns(server.name())
-                && server.is_own(&key, self.id)
+            if concerns(server, &key)
                 && let Some(up) = server.find(&key).and_then(|child| child.current().ok())
             {
                 tell(&up.value);

@@ -9,8 +9,8 @@ use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 
 use crate::support::{
-    Gateway, Http, Setup, StdioClient, Visitor, answer_in, example, initialize, names, quick,
-    request, soon, text_of,
+    Gateway, Http, Setup, StdioClient, Visitor, answer_in, example, initialize, names, python,
+    quick, request, soon, text_of,
 };
 use whole::{ARGUMENTS, PAGES, Whole, whole};
 
@@ -369,6 +369,18 @@ async fn a_server_reads_the_name_of_a_client_that_is_alone_on_its_connection() {
         let name = format!("\"name\":\"{expected}\"");
         assert!(text.contains(&name), "{settings} {is_modern}: {text}");
     }
+}
+
+#[tokio::test]
+async fn a_shared_process_hears_what_clients_of_its_view_notify() {
+    let gateway = Gateway::start(&(quick() + &python("py", ""))).await;
+    let mut visit = Visit::new(Way::Http(gateway, "/mcp/server/py", None), false);
+    visit.open().await;
+    let said = json!({"jsonrpc": "2.0", "method": "com.example/said"});
+    visit.way.say(&said).await;
+    let heard = visit.ask("tools/call", json!({"name": "heard"})).await;
+    let heard = text_of(&heard["result"]);
+    assert!(heard.contains("com.example/said"), "{heard}");
 }
 
 #[tokio::test]

@@ -24,6 +24,7 @@ if "IT_SIGN_IN" in os.environ:
         time.sleep(0.05)
 
 waiting = {}
+heard = []
 asked = 0
 client = {}
 
@@ -76,6 +77,8 @@ def call_tool(call, params):
     name, arguments = params["name"], params.get("arguments", {})
     if name == "echo":
         text(call, NAME + " " + json.dumps(arguments))
+    elif name == "heard":
+        text(call, json.dumps(heard))
     elif name == "pid":
         text(call, str(os.getpid()))
     elif name == "declared":
@@ -173,6 +176,8 @@ for line in sys.stdin:
         continue
     if "method" in message and "id" in message:
         answer(message)
+    elif "method" in message:
+        heard.append(message["method"])
     elif message.get("id") in waiting:
         result = message.get("result", {"error": message.get("error")})
         text(waiting.pop(message["id"]), json.dumps(result))
