@@ -13,7 +13,7 @@ use crate::calls::{call_target, consent, discovery};
 use crate::catalog::{Exposure, ItemKind, Snapshot};
 use crate::downstream::{Caller, ConnectionKey, Server};
 use crate::id::{ServerName, ViewId};
-use crate::protocol::{Method, Request};
+use crate::protocol::{DeclaredCapabilities, Method, Request};
 use crate::supervision::ChildPhase;
 use crate::telemetry::Counter;
 
@@ -52,6 +52,9 @@ impl ListWait {
         caller: &Arc<Caller>,
         arbiter: usize,
     ) -> Option<Self> {
+        if ItemKind::listed_by(&request.method).is_some() {
+            context.downstreams.compare_lists(caller, arbiter);
+        }
         let wait = Self {
             need: need_of(context, request, caller)?,
             changed: changed_lists(context, request, caller),
@@ -59,8 +62,10 @@ impl ListWait {
             caller: caller.clone(),
             arbiter,
         };
-        let must_wait =
-            !context.catalog.is_listed() || !wait.changed.is_empty() || !wait.awaited().is_empty();
+        let must_wait = !context.catalog.is_listed()
+            || !wait.changed.is_empty()
+            || !wait.settling().is_empty()
+            || !wait.awaited().is_empty();
         must_wait.then_some(wait)
     }
 
@@ -72,6 +77,7 @@ impl ListWait {
         self.first_listing().await;
         let max = self.context.settings.load().first_list_wait_max;
         let until = Instant::now() + max;
+        let _ = timeout_at(until, self.settled()).await;
         let reads = self.awaited().into_iter().map(|list| self.read(list));
         // A list that misses the deadline appears in a later answer.
         let is_late = timeout_at(until, join_all(reads)).await.is_err();
@@ -79,6 +85,38 @@ impl ListWait {
             self.context.counters.add(Counter::LateLists);
         }
         join_all(self.changed.iter().map(|list| self.shown(list))).await;
+    }
+
+    /// Completes when each program that shows this client the lists of its shared process shows it
+    /// the right ones (B-SHARE-01).
+    async fn settled(&self) {
+        let context = &self.context;
+        context
+            .downstreams
+            .compare_lists(&self.caller, self.arbiter);
+        join_all(self.settling().into_iter().map(async |server| {
+            server.settled().await;
+            let key = server.list_key_for(&self.caller);
+            if key.is_shared() {
+                context.catalog.wait_live(server.name(), &key).await;
+            }
+        }))
+        .await;
+    }
+
+    fn settling(&self) -> Vec<Arc<Server>> {
+        let lists = matches!(self.need, ListNeed::All | ListNeed::Missing);
+        let waits = !self.context.settings.load().first_list_wait.is_zero();
+        if !lists || !waits || self.caller.profile == DeclaredCapabilities::all() {
+            return Vec::new();
+        }
+        let servers = self.context.downstreams.all();
+        let settling = servers.values().filter(|server| {
+            let names = &server.settings().names;
+            let is_seen = self.context.names_of(server, names, &self.caller.view);
+            server.is_settling() && is_seen.is_some()
+        });
+        settling.cloned().collect()
     }
 
     /// Completes when every server was listed once or timed out. For a view of a single server,

@@ -27,6 +27,20 @@ pub struct Audience {
     pub info: ClientInfo,
 }
 
+impl Audience {
+    /// Clients of any capabilities, regardless of their principals.
+    pub(crate) fn of_any() -> Self {
+        Self {
+            profile: DeclaredCapabilities::all(),
+            ..Self::default()
+        }
+    }
+
+    fn is_of_any(&self) -> bool {
+        self.principal == Principal::Anonymous && self.profile == DeclaredCapabilities::all()
+    }
+}
+
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum ConnectionOwner {
     /// All clients: for lists, reads, and clients that cannot be asked anything.
@@ -37,6 +51,8 @@ pub enum ConnectionOwner {
     Session(SessionId, Audience),
     /// One call at a time of clients of this audience that have no session; numbered.
     Lease(Audience, usize),
+    /// No client: shows what the server lists without capabilities.
+    Comparison,
 }
 
 /// Clients that see the same lists of a server.
@@ -74,10 +90,16 @@ impl ConnectionOwner {
         self.audience().is_none_or(|it| it.profile.is_plain())
     }
 
+    /// Whether clients of any capabilities share the connection because a session keeps the shared
+    /// one. No client declares exactly this without roots, which such a session keeps for itself.
+    pub(crate) fn is_stand_in(&self) -> bool {
+        matches!(self, Self::Audience(audience) if audience.is_of_any())
+    }
+
     /// The audience of the connection; `None` for the shared connection.
     pub fn audience(&self) -> Option<&Audience> {
         match self {
-            Self::Shared => None,
+            Self::Shared | Self::Comparison => None,
             Self::Audience(audience) | Self::Session(_, audience) | Self::Lease(audience, _) => {
                 Some(audience)
             }
@@ -93,6 +115,7 @@ impl fmt::Display for ConnectionOwner {
             Self::Audience(_) => f.write_str("profile"),
             Self::Session(session, _) => write!(f, "session {session}"),
             Self::Lease(_, place) => write!(f, "call {place}"),
+            Self::Comparison => f.write_str("comparison of lists"),
         }
     }
 }
@@ -154,6 +177,11 @@ impl ConnectionKey {
         self.owner == ConnectionOwner::Shared && self.era.is_none()
     }
 
+    /// Whether the connection only shows what the server lists without capabilities.
+    pub(crate) fn is_comparison(&self) -> bool {
+        self.owner == ConnectionOwner::Comparison
+    }
+
     /// Capabilities declared to the server.
     pub fn profile(&self) -> DeclaredCapabilities {
         let audience = self.owner.audience();
@@ -167,9 +195,10 @@ impl ConnectionKey {
     pub(crate) fn client_info(&self) -> Option<&str> {
         match &self.owner {
             ConnectionOwner::Session(_, audience) => audience.info.for_servers(),
-            ConnectionOwner::Shared | ConnectionOwner::Audience(_) | ConnectionOwner::Lease(..) => {
-                None
-            }
+            ConnectionOwner::Shared
+            | ConnectionOwner::Audience(_)
+            | ConnectionOwner::Lease(..)
+            | ConnectionOwner::Comparison => None,
         }
     }
 
@@ -191,9 +220,10 @@ impl ConnectionKey {
     pub fn session(&self) -> Option<SessionId> {
         match &self.owner {
             ConnectionOwner::Session(session, _) => Some(*session),
-            ConnectionOwner::Shared | ConnectionOwner::Audience(_) | ConnectionOwner::Lease(..) => {
-                None
-            }
+            ConnectionOwner::Shared
+            | ConnectionOwner::Audience(_)
+            | ConnectionOwner::Lease(..)
+            | ConnectionOwner::Comparison => None,
         }
     }
 }

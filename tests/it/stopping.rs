@@ -101,7 +101,8 @@ async fn stopping_takes_grandchildren_and_tells_http_servers() {
 
 #[tokio::test]
 async fn a_killed_gateway_leaves_no_child() {
-    let config = format!("{}{}", example("example"), python("py", ""));
+    let own = "sharing = \"session\"\n";
+    let config = format!("{}{own}{}", example("example"), python("py", ""));
     let mut gateway = Gateway::start(&config).await;
     let client = Client::that_can(&gateway, json!({"elicitation": {}})).await;
     client.call("example__echo", json!({"message": "m"})).await;

@@ -25,7 +25,7 @@ use crate::downstream::session_status::SessionStatus;
 use crate::downstream::settings::{ServerSettings, Sharing};
 use crate::downstream::starting::StartProgress;
 use crate::id::{ServerName, SessionId};
-use crate::protocol::{Era, LogLevel, Revision};
+use crate::protocol::{DeclaredCapabilities, Era, LogLevel, Revision};
 use crate::telemetry::LogSource;
 use crate::transport::{HttpSession, LinkError, Recorder};
 
@@ -49,6 +49,9 @@ pub(crate) struct ConnectionSpec {
     pub(crate) param_headers: ArcSwap<HashMap<String, ParamHeaders>>,
     /// The items that the server last offered, valid until an incarnation lists them again.
     pub(crate) last_part: ArcSwapOption<ServerPart>,
+    /// The items that the current incarnation listed first, before calls could change them, if they
+    /// are compared.
+    pub(crate) first_part: ArcSwapOption<ServerPart>,
     /// Whether the server was ever listed.
     pub(crate) listed: watch::Sender<bool>,
     /// State of the session, for operators.
@@ -145,6 +148,11 @@ impl ConnectionSpec {
         !is_of_one && !self.of_server.settings.load().limits.share_logs
     }
 
+    /// Whether log lines that belong to no call are for all clients of the connection.
+    pub(crate) fn shares_logs(&self) -> bool {
+        !self.key.is_exclusive() && self.of_server.settings.load().limits.share_logs
+    }
+
     /// Whether the connection is one client's session at a server behind a URL whose other
     /// connections are shared. It does only what the client requests, which keeps it cheap.
     pub(crate) fn is_own_session(&self) -> bool {
@@ -160,6 +168,41 @@ impl ConnectionSpec {
         let is_session =
             self.is_own_session() && !self.of_server.connector.knows_call_of_requests();
         is_session || self.own_session.is_open()
+    }
+
+    /// Capabilities that the connection declares to the server.
+    pub(crate) fn declared(&self) -> DeclaredCapabilities {
+        match self.declares_all() {
+            true => DeclaredCapabilities::all(),
+            false => self.key.profile(),
+        }
+    }
+
+    /// Whether this is the process that clients of any capabilities share.
+    pub(crate) fn declares_all(&self) -> bool {
+        self.serves_any() && self.of_server.separation.declares_all()
+            || self.key.owner.is_stand_in()
+    }
+
+    /// Whether the server's shared process can serve clients of any capabilities.
+    fn serves_any(&self) -> bool {
+        self.key.is_shared()
+            && self.of_server.connector.starts_process()
+            && self.of_server.settings.load().sharing == Sharing::Auto
+    }
+
+    /// Whether the lists of this connection are compared.
+    pub(crate) fn is_compared(&self) -> bool {
+        self.declares_all() || self.key.is_comparison()
+    }
+
+    /// Records that the connection opens, which decides what it declares.
+    pub(crate) async fn opens(&self) {
+        if self.serves_any() {
+            self.of_server.separation.load().await;
+            self.of_server.separation.shared_opens();
+            self.first_part.store(None);
+        }
     }
 
     pub(crate) fn server(&self) -> &ServerName {

@@ -23,7 +23,6 @@ use crate::downstream::connection::spec::{
 };
 use crate::downstream::connection_key::{ConnectionKey, ConnectionOwner};
 use crate::downstream::era::ServerEra;
-use crate::downstream::isolation::Isolation;
 use crate::downstream::notification_budget::NotificationBudget;
 use crate::downstream::parts::{PoolParts, ServerParts};
 use crate::downstream::pool::closing::{close, close_if_refused, ended, stop};
@@ -32,10 +31,12 @@ use crate::downstream::pool::own_connections::OwnConnections;
 use crate::downstream::pool::phase_events::publish_phases;
 use crate::downstream::pool::retiring::{RetiringServers, Succession};
 use crate::downstream::pool::server::Server;
+use crate::downstream::pool::shared_process::renew_outdated;
 use crate::downstream::pool::usage::Usage;
 use crate::downstream::pool::{Servers, server_removed};
 use crate::downstream::resilience::admission::{AdmissionGate, ConnectionLoad};
 use crate::downstream::resilience::breakers::Breakers;
+use crate::downstream::separation::Separation;
 use crate::downstream::session_status::SessionStatus;
 use crate::downstream::settings::{ServerSettings, StartMode};
 use crate::id::{CredentialContext, ServerName, SessionId};
@@ -135,8 +136,11 @@ impl ConnectionManager {
         let declaration = settings.declaration();
         let settings = Arc::new(ArcSwap::from_pointee(settings));
         let store = &self.parts.store;
-        let era = Arc::new(ServerEra::new(settings.clone(), store.clone()));
-        let isolation = Arc::new(Isolation::new(settings.clone(), store.clone()));
+        let starts_process = connector.starts_process();
+        let era = ServerEra::new(settings.clone(), store.clone(), starts_process);
+        let era = Arc::new(era);
+        let separation = Separation::new(settings.clone(), store.clone(), log.clone());
+        let separation = Arc::new(separation);
         let notification_budget =
             NotificationBudget::new(settings.clone(), self.parts.counters.clone());
         let parts = ServerParts {
@@ -147,13 +151,13 @@ impl ConnectionManager {
             breakers,
             notification_budget: Arc::new(notification_budget),
             era: era.clone(),
-            isolation: isolation.clone(),
+            separation: separation.clone(),
             log,
             retiring: self.retiring.clone(),
         };
         let (shared, spec) =
             self.supervise(&parts, ConnectionKey::shared(), spread, known, None, None);
-        actix_rt::spawn(async move { tokio::join!(era.load(), isolation.load()) });
+        actix_rt::spawn(async move { tokio::join!(era.load(), separation.load()) });
         let server = Arc::new(Server {
             parts,
             shared,
@@ -211,6 +215,7 @@ impl ConnectionManager {
             called: CalledLists::new(idle.as_ref().map_or(0, |idle| idle.called)),
             own_session: OwnSession::new(idle.map(|it| (it.session, it.negotiated))),
             last_part: ArcSwapOption::new(known),
+            first_part: ArcSwapOption::default(),
             listed: watch::Sender::new(is_listed),
         });
         let of_child = spec.clone();
@@ -288,10 +293,12 @@ impl ConnectionManager {
         has_unused
     }
 
-    /// Closes the connections of idle sessions; the sessions stay open at their servers.
+    /// Closes the connections of idle sessions; the sessions stay open at their servers. Renews
+    /// shared processes that declare too much.
     fn set_sessions_idle(&self) {
         let registry = &self.parts.subscription_registry;
         for server in self.servers.load().values() {
+            renew_outdated(server);
             if server.own.is_empty() {
                 continue;
             }
@@ -400,6 +407,7 @@ fn child_name(server: &ServerName, key: &ConnectionKey) -> String {
         ConnectionOwner::Audience(_) => format!("server/{server}/profile"),
         ConnectionOwner::Session(session, _) => format!("server/{server}/session/{session}"),
         ConnectionOwner::Lease(_, place) => format!("server/{server}/call/{place}"),
+        ConnectionOwner::Comparison => format!("server/{server}/comparison"),
     }
 }
 

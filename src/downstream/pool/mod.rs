@@ -11,6 +11,7 @@
 //! - `own_connections`: connections of single clients or audiences
 //! - `idle_sessions`: sessions of single clients at a server, without a connection
 //! - `connection_manager`: starts, replaces and closes supervised connections
+//! - `shared_process`: which clients a program's process can serve: compares its lists, renews it
 //! - `closing`: closes the connections of a server
 //! - `retiring`: servers that were changed or removed and have not ended yet
 //! - `server_order`: operators' orders for a server, and the idle stop of unused servers
@@ -36,6 +37,7 @@ pub(crate) mod retiring;
 pub(crate) mod server;
 pub(crate) mod server_order;
 pub(crate) mod server_view;
+mod shared_process;
 pub(crate) mod usage;
 
 use std::collections::BTreeMap;
@@ -46,7 +48,7 @@ use std::time::Duration;
 use actix::{Addr, Handler, Message};
 use arc_swap::ArcSwap;
 use futures_util::future::join_all;
-use tokio::sync::Notify;
+use tokio::sync::{Mutex, Notify};
 use tokio::time::{Instant, timeout_at};
 
 use crate::catalog::ServerPart;
@@ -93,6 +95,8 @@ pub struct Downstreams {
     jobs: Inbox<ServerJob>,
     retiring: RetiringServers,
     manager: ChildRef<Addr<ConnectionManager>>,
+    /// Held while the lists of one program are compared.
+    comparing: Arc<Mutex<()>>,
 }
 
 impl Downstreams {
@@ -124,6 +128,7 @@ impl Downstreams {
             jobs,
             retiring,
             manager: Supervisor::supervise(child),
+            comparing: Arc::default(),
         })
     }
 
@@ -294,7 +299,11 @@ impl Downstreams {
                 close(&self.listener, server, server.own.take_out(is_own));
             }
             end_idle(&self.listener, server, is_own);
-            server.parts.isolation.release(session);
+            // Its process has the session's roots and state, so the next client gets another one.
+            if server.is_own(&ConnectionKey::shared(), session) {
+                server.shared.reconnect_now("its session ended");
+            }
+            server.parts.separation.release(session);
         }
     }
 

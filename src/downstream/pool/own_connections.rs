@@ -109,6 +109,10 @@ impl OwnConnections {
         Some(found.child.clone())
     }
 
+    pub(crate) fn spec(&self, key: &ConnectionKey) -> Option<Arc<ConnectionSpec>> {
+        self.by_key.read().get(key).map(|own| own.spec.clone())
+    }
+
     /// Credential of the user that the connection belongs to, if any.
     pub(crate) fn credential(&self, key: &ConnectionKey) -> Option<Arc<Credential>> {
         key.credentials.user()?;

@@ -7,6 +7,7 @@ use url::Url;
 
 use crate::downstream::pool::server::Server;
 use crate::downstream::resilience::breakers::{BreakerState, BreakerView};
+use crate::downstream::separation::SeparationReason;
 use crate::downstream::starting::StartStage;
 use crate::protocol::{Era, Revision};
 use crate::supervision::{ChildPhase, ChildView};
@@ -49,8 +50,11 @@ pub struct ServerStatusView {
     pub breaker: BreakerView,
     /// Tools that failed recently or are switched off.
     pub tool_breakers: Vec<BreakerView>,
-    /// The connection that serves lists and all clients that cannot be asked.
+    /// The connection that clients share.
     pub shared: ChildView,
+    /// Why clients cannot all share one process or connection, as far as that was seen.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub separation: Vec<SeparationReason>,
     /// Connections that do not serve all clients.
     pub own: Vec<OwnConnectionView>,
     /// Idle sessions of individual clients at the server, without a connection.
@@ -172,6 +176,7 @@ impl Server {
             breaker,
             tool_breakers,
             shared: self.shared.view(),
+            separation: self.parts.separation.reasons().iter().collect(),
             own,
             idle_sessions: self.own.idle.len(),
             own_refused: self.own.refused(),

@@ -10,6 +10,7 @@ use mcpvisor::admin::{Status, ask_status};
 use rustix::process::Signal;
 use serde_json::Value;
 use tempfile::TempDir;
+use tokio::time::Instant;
 
 use super::{DEADLINE, Http, processes_of, signal, until};
 
@@ -288,12 +289,15 @@ impl Gateway {
             .collect()
     }
 
-    /// The one process of a server.
+    /// The one process of a server, while no other one shows what it lists without capabilities.
     #[track_caller]
     pub(crate) fn server_pid(&self, server: &str) -> i32 {
-        match self.server_pids(server)[..] {
-            [pid] => pid,
-            ref other => panic!("processes of {server}: {other:?}"),
+        let until = Instant::now() + DEADLINE;
+        loop {
+            match self.server_pids(server)[..] {
+                [pid] => return pid,
+                ref other => assert!(Instant::now() < until, "processes of {server}: {other:?}"),
+            }
         }
     }
 

@@ -26,7 +26,7 @@ fn a_process_that_ends_before_it_reads_did_not_end_over_the_question() {
         assert_eq!(server.links(), 1);
         pass(seconds(3)).await;
         // The next start is asked as the first was.
-        assert_eq!(methods(&server.frames(), 1)[0], "server/discover");
+        assert_eq!(methods(&server.frames(), 1)[0], "initialize");
         assert_eq!(world.view("a").era, Some(Era::Modern));
     });
 }

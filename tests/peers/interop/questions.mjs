@@ -156,7 +156,7 @@ test("the example server's question is answered, declined and refused", async ()
   const plain = await connect();
   const result = await plain.callTool({ name: "example__ask", arguments: {} });
   assert.equal(result.isError, true);
-  assert.match(text(result), /did not declare elicitation/);
+  assert.match(text(result), /did not declare `?elicitation/);
   await leave(plain);
 });
 
