@@ -13,7 +13,7 @@ use crate::calls::{call_target, consent, discovery};
 use crate::catalog::{Exposure, ItemKind, Snapshot};
 use crate::downstream::{Caller, ConnectionKey, Server};
 use crate::id::{ServerName, ViewId};
-use crate::protocol::{DeclaredCapabilities, Method, Request};
+use crate::protocol::{Method, Request};
 use crate::supervision::ChildPhase;
 use crate::telemetry::Counter;
 
@@ -52,9 +52,6 @@ impl ListWait {
         caller: &Arc<Caller>,
         arbiter: usize,
     ) -> Option<Self> {
-        if ItemKind::listed_by(&request.method).is_some() {
-            context.downstreams.compare_lists(caller, arbiter);
-        }
         let wait = Self {
             need: need_of(context, request, caller)?,
             changed: changed_lists(context, request, caller),
@@ -64,7 +61,7 @@ impl ListWait {
         };
         let must_wait = !context.catalog.is_listed()
             || !wait.changed.is_empty()
-            || !wait.settling().is_empty()
+            || !wait.compared_servers().is_empty()
             || !wait.awaited().is_empty();
         must_wait.then_some(wait)
     }
@@ -75,9 +72,8 @@ impl ListWait {
         let catalog = &self.context.catalog;
         let is_first = !catalog.is_listed();
         self.first_listing().await;
-        let max = self.context.settings.load().first_list_wait_max;
-        let until = Instant::now() + max;
-        let _ = timeout_at(until, self.settled()).await;
+        let until = Instant::now() + self.wait_max();
+        self.compared(until).await;
         let reads = self.awaited().into_iter().map(|list| self.read(list));
         // A list that misses the deadline appears in a later answer.
         let is_late = timeout_at(until, join_all(reads)).await.is_err();
@@ -87,36 +83,40 @@ impl ListWait {
         join_all(self.changed.iter().map(|list| self.shown(list))).await;
     }
 
-    /// Completes when each program that shows this client the lists of its shared process shows it
-    /// the right ones (B-SHARE-01).
-    async fn settled(&self) {
-        let context = &self.context;
-        context
-            .downstreams
-            .compare_lists(&self.caller, self.arbiter);
-        join_all(self.settling().into_iter().map(async |server| {
-            server.settled().await;
-            let key = server.list_key_for(&self.caller);
-            if key.is_shared() {
-                context.catalog.wait_live(server.name(), &key).await;
-            }
+    fn wait_max(&self) -> Duration {
+        self.context.settings.load().first_list_wait_max
+    }
+
+    /// Completes when it is known for each program whether this client sees the lists of its shared
+    /// process, or the comparison takes too long (B-SHARE-01).
+    async fn compared(&self, until: Instant) {
+        let comparisons = self.compared_servers().into_iter();
+        join_all(comparisons.map(async |(server, since)| {
+            let until = until.min(since + self.wait_max());
+            let _ = timeout_at(until, server.parts.separation.settled()).await;
         }))
         .await;
     }
 
-    fn settling(&self) -> Vec<Arc<Server>> {
+    /// The servers whose lists are compared, and whose outcome can concern this client, since when.
+    fn compared_servers(&self) -> Vec<(Arc<Server>, Instant)> {
         let lists = matches!(self.need, ListNeed::All | ListNeed::Missing);
         let waits = !self.context.settings.load().first_list_wait.is_zero();
-        if !lists || !waits || self.caller.profile == DeclaredCapabilities::all() {
+        if !lists || !waits || self.caller.profile.covers_all() {
             return Vec::new();
         }
-        let servers = self.context.downstreams.all();
-        let settling = servers.values().filter(|server| {
-            let names = &server.settings().names;
-            let is_seen = self.context.names_of(server, names, &self.caller.view);
-            server.is_settling() && is_seen.is_some()
+        let (servers, now) = (self.context.downstreams.all(), Instant::now());
+        let compared = servers.values().filter_map(|server| {
+            let since = server.parts.separation.comparing_since()?;
+            let is_awaited = since + self.wait_max() > now;
+            let is_seen = || {
+                let names = &server.settings().names;
+                let shown = self.context.names_of(server, names, &self.caller.view);
+                shown.is_some()
+            };
+            (is_awaited && is_seen()).then(|| (server.clone(), since))
         });
-        settling.cloned().collect()
+        compared.collect()
     }
 
     /// Completes when every server was listed once or timed out. For a view of a single server,
@@ -185,18 +185,23 @@ impl ListWait {
             let missing = catalog.missing();
             return format!("waiting for the first start of servers: {missing}");
         }
-        let awaited = self.awaited();
-        let servers: Vec<_> = awaited
-            .iter()
-            .map(|list| list.server.name().as_str())
-            .collect();
+        let compared = self
+            .compared_servers()
+            .into_iter()
+            .map(|(server, _)| server);
+        let awaited = self.awaited().into_iter().map(|list| list.server);
+        let servers: Vec<_> = compared.chain(awaited).collect();
+        let servers: Vec<_> = servers.iter().map(|it| it.name().as_str()).collect();
         format!("reading the lists of servers: {}", servers.join(", "))
     }
 
     fn awaited(&self) -> Vec<AwaitedList> {
-        let is_plain = self.caller.profile.is_plain();
-        let settings = self.context.settings.load();
-        let sees_shared = is_plain && !settings.has_user_credentials;
+        let (servers, settings) = (self.context.downstreams.all(), self.context.settings.load());
+        let sees_shared = self.caller.profile.is_plain()
+            && !settings.has_user_credentials
+            && !servers
+                .values()
+                .any(|server| server.parts.separation.is_plain_apart());
         if self.need == ListNeed::Any || self.need == ListNeed::All && sees_shared {
             return Vec::new();
         }
@@ -204,7 +209,6 @@ impl ListWait {
             return Vec::new();
         }
         let (known_lists, now) = (self.context.catalog.known_lists(), Instant::now());
-        let servers = self.context.downstreams.all();
         let awaited = servers.values().filter_map(|server| {
             let limits = server.settings();
             let is_seen = match &self.need {

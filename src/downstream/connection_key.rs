@@ -51,8 +51,8 @@ pub enum ConnectionOwner {
     Session(SessionId, Audience),
     /// One call at a time of clients of this audience that have no session; numbered.
     Lease(Audience, usize),
-    /// No client: shows what the server lists without capabilities.
-    Comparison,
+    /// All clients without capabilities, while the shared process was declared capabilities.
+    Plain,
 }
 
 /// Clients that see the same lists of a server.
@@ -73,14 +73,14 @@ impl Viewer {
         Some(Self { owner, era })
     }
 
-    /// All clients of this era that declare no capabilities; `None` if this viewer does not include
-    /// them.
-    pub(crate) fn of_era(&self) -> Option<Self> {
-        let owner = ConnectionOwner::Shared;
+    /// The connections that all clients of this era without capabilities share, the preferred one
+    /// first; none if this viewer does not include such clients.
+    pub(crate) fn of_plain_clients(&self) -> impl Iterator<Item = Self> {
+        let owners = [ConnectionOwner::Plain, ConnectionOwner::Shared];
+        let is_included = self.owner.is_of_plain_clients();
+        let owners = owners.into_iter().filter(move |_| is_included);
         let era = self.era;
-        self.owner
-            .is_of_plain_clients()
-            .then_some(Self { owner, era })
+        owners.map(move |owner| Self { owner, era })
     }
 }
 
@@ -99,7 +99,7 @@ impl ConnectionOwner {
     /// The audience of the connection; `None` for the shared connection.
     pub fn audience(&self) -> Option<&Audience> {
         match self {
-            Self::Shared | Self::Comparison => None,
+            Self::Shared | Self::Plain => None,
             Self::Audience(audience) | Self::Session(_, audience) | Self::Lease(audience, _) => {
                 Some(audience)
             }
@@ -115,7 +115,7 @@ impl fmt::Display for ConnectionOwner {
             Self::Audience(_) => f.write_str("profile"),
             Self::Session(session, _) => write!(f, "session {session}"),
             Self::Lease(_, place) => write!(f, "call {place}"),
-            Self::Comparison => f.write_str("comparison of lists"),
+            Self::Plain => f.write_str("without capabilities"),
         }
     }
 }
@@ -177,9 +177,16 @@ impl ConnectionKey {
         self.owner == ConnectionOwner::Shared && self.era.is_none()
     }
 
-    /// Whether the connection only shows what the server lists without capabilities.
-    pub(crate) fn is_comparison(&self) -> bool {
-        self.owner == ConnectionOwner::Comparison
+    /// The connection for all clients without capabilities.
+    pub(crate) fn plain() -> Self {
+        Self {
+            owner: ConnectionOwner::Plain,
+            ..Self::shared()
+        }
+    }
+
+    pub(crate) fn is_plain(&self) -> bool {
+        self.owner == ConnectionOwner::Plain
     }
 
     /// Capabilities declared to the server.
@@ -198,7 +205,7 @@ impl ConnectionKey {
             ConnectionOwner::Shared
             | ConnectionOwner::Audience(_)
             | ConnectionOwner::Lease(..)
-            | ConnectionOwner::Comparison => None,
+            | ConnectionOwner::Plain => None,
         }
     }
 
@@ -223,7 +230,7 @@ impl ConnectionKey {
             ConnectionOwner::Shared
             | ConnectionOwner::Audience(_)
             | ConnectionOwner::Lease(..)
-            | ConnectionOwner::Comparison => None,
+            | ConnectionOwner::Plain => None,
         }
     }
 }

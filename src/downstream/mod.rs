@@ -81,5 +81,5 @@ pub use subscription_registry::{
 
 pub(crate) use call_request::lost;
 pub(crate) use connection::list_refresh::holds_for;
-pub(crate) use pool::server::Reservation;
+pub(crate) use pool::lease::Reservation;
 pub(crate) use pool::server_removed;

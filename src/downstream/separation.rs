@@ -9,13 +9,16 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
-use tokio::sync::{OnceCell, watch};
+use serde_json::Value;
+use tokio::sync::{Notify, OnceCell, watch};
+use tokio::time::Instant;
 use uuid::Uuid;
 
+use crate::catalog::ServerPart;
 use crate::downstream::connection_key::ConnectionOwner;
 use crate::downstream::settings::ServerSettings;
 use crate::id::{ServerName, SessionId};
-use crate::protocol::{DeclaredCapabilities, RawJson};
+use crate::protocol::{DeclaredCapabilities, Era, RawJson};
 use crate::store::Store;
 use crate::telemetry::{LogRing, LogSource};
 
@@ -55,10 +58,10 @@ impl SeparationReason {
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::ListsDiffer => {
-                "it lists differently for clients with other capabilities, so clients share it only with equal capabilities"
+                "it lists differently for clients with other capabilities, so clients share a process only with equal capabilities"
             }
             Self::AsksUndeclared => {
-                "it sent a request during a call of a client that cannot answer it, so clients share it only with equal capabilities"
+                "it sent a request during a call of a client that cannot answer it, so clients share a process only with equal capabilities"
             }
             Self::Unattributed => {
                 "it sent a request that could not be attributed to a call, so each client that can be asked has its own"
@@ -114,23 +117,50 @@ impl FromIterator<SeparationReason> for SeparationReasons {
     }
 }
 
+/// Whether a program's lists with and without capabilities are compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Comparison {
+    /// They are not, because the outcome is known or there is nothing to compare.
+    Settled,
+    /// They will be; the shared process listed its items at this time.
+    Due(Instant),
+    /// They are, since the shared process listed its items at this time.
+    Running(Instant),
+}
+
+/// What a comparison of lists with and without capabilities showed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Compared {
+    Equal,
+    Different,
+    /// There is no second process that lists.
+    Failed,
+}
+
 /// What is known about one server. Shared by all its connections.
 pub(crate) struct Separation {
     settings: Arc<ArcSwap<ServerSettings>>,
     store: Arc<dyn Store>,
     log: LogRing,
+    /// Notified when the lists of any server have to be compared.
+    comparison_due: Arc<Notify>,
     loaded: OnceCell<()>,
     reasons: AtomicU8,
     /// The version of the server that listed the same with and without capabilities.
     lists_equally: Mutex<Option<String>>,
+    /// The version that could not be compared; this gateway process does not try it again.
+    not_comparable: Mutex<Option<String>>,
     /// Whether the shared process was declared what any client can answer.
     declares_all: AtomicBool,
-    /// Whether the lists of the shared process are still to be compared.
-    is_comparison_due: AtomicBool,
-    is_comparing: watch::Sender<bool>,
+    /// Whether clients without capabilities have a process of their own.
+    is_plain_apart: AtomicBool,
+    comparison: watch::Sender<Comparison>,
     /// Sessions that keep the connection which they shared before, because its process has state
     /// for them.
     claims: Mutex<HashMap<ConnectionOwner, SessionId>>,
+    /// The session that kept the previous shared process, until the next one has listed: other
+    /// clients are still served elsewhere.
+    former_claimant: Mutex<Option<SessionId>>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -147,23 +177,27 @@ impl Separation {
         settings: Arc<ArcSwap<ServerSettings>>,
         store: Arc<dyn Store>,
         log: LogRing,
+        comparison_due: Arc<Notify>,
     ) -> Self {
         Self {
             settings,
             store,
             log,
+            comparison_due,
             loaded: OnceCell::new(),
             reasons: AtomicU8::new(0),
             lists_equally: Mutex::default(),
+            not_comparable: Mutex::default(),
             declares_all: AtomicBool::new(false),
-            is_comparison_due: AtomicBool::new(false),
-            is_comparing: watch::Sender::new(false),
+            is_plain_apart: AtomicBool::new(false),
+            comparison: watch::Sender::new(Comparison::Settled),
             claims: Mutex::default(),
+            former_claimant: Mutex::default(),
         }
     }
 
     pub(crate) fn reasons(&self) -> SeparationReasons {
-        SeparationReasons(self.reasons.load(Ordering::Relaxed))
+        SeparationReasons(self.reasons.load(Ordering::Acquire))
     }
 
     /// Reads what is remembered, once.
@@ -181,9 +215,13 @@ impl Separation {
         self.loaded.get_or_init(|| load).await;
     }
 
-    /// Records why clients cannot share as before; the store is updated in the background.
+    /// Records why clients cannot share as before; the store is updated in the background. The
+    /// shared process goes on, with the clients that declare everything that it was declared.
     pub(crate) fn require(&self, reason: SeparationReason) {
-        let before = self.reasons.fetch_or(reason.bit(), Ordering::Relaxed);
+        if SeparationReasons::NONE.with(reason).by_capabilities() && self.declares_all() {
+            self.is_plain_apart.store(true, Ordering::Release);
+        }
+        let before = self.reasons.fetch_or(reason.bit(), Ordering::AcqRel);
         if SeparationReasons(before).has(reason) {
             return;
         }
@@ -193,49 +231,89 @@ impl Separation {
         self.keep();
     }
 
-    /// Records that this version of the server lists the same with and without capabilities.
-    pub(crate) fn lists_equally(&self, version: &str) {
-        *self.lists_equally.lock() = Some(version.to_owned());
-        self.keep();
+    /// Whether clients without capabilities have a process of their own, because the shared one was
+    /// declared capabilities.
+    pub(crate) fn is_plain_apart(&self) -> bool {
+        self.is_plain_apart.load(Ordering::Acquire)
     }
 
-    pub(crate) fn is_comparison_due(&self) -> bool {
-        self.is_comparison_due.load(Ordering::Relaxed)
+    /// Lets clients without capabilities use the shared process again, which is declared nothing.
+    pub(crate) fn rejoin_plain(&self) {
+        self.is_plain_apart.store(false, Ordering::Release);
+    }
+
+    pub(crate) fn comparison(&self) -> Comparison {
+        *self.comparison.borrow()
+    }
+
+    /// Since when it is being found out whether clients without capabilities see the shared lists.
+    pub(crate) fn comparing_since(&self) -> Option<Instant> {
+        match self.comparison() {
+            Comparison::Settled => None,
+            Comparison::Due(since) | Comparison::Running(since) => Some(since),
+        }
+    }
+
+    /// Requests the comparison again if it is due: when the shared process listed, the server may
+    /// not have been in use yet.
+    pub(crate) fn request_comparison(&self) {
+        if matches!(self.comparison(), Comparison::Due(_)) {
+            self.comparison_due.notify_one();
+        }
     }
 
     /// Takes on the comparison; returns whether it was due.
     pub(crate) fn take_comparison(&self) -> bool {
-        let was_due = self.is_comparison_due.swap(false, Ordering::Relaxed);
-        if was_due {
-            self.is_comparing.send_replace(true);
+        self.comparison.send_if_modified(|comparison| {
+            let Comparison::Due(since) = *comparison else {
+                return false;
+            };
+            *comparison = Comparison::Running(since);
+            true
+        })
+    }
+
+    /// Ends the comparison, and records what it showed of this version.
+    pub(crate) fn end_comparison(&self, compared: Option<(&Arc<ServerPart>, Compared)>) {
+        if let Some((part, compared)) = compared {
+            self.on_compared(version_of(part), compared);
         }
-        was_due
+        self.comparison.send_replace(Comparison::Settled);
     }
 
-    /// Records that the comparison ended, whatever it showed.
-    pub(crate) fn end_comparison(&self) {
-        self.is_comparing.send_replace(false);
+    fn on_compared(&self, version: &str, compared: Compared) {
+        let version = Some(version.to_owned());
+        match compared {
+            Compared::Equal => {
+                *self.lists_equally.lock() = version;
+                self.keep();
+            }
+            Compared::Different => self.require(SeparationReason::ListsDiffer),
+            Compared::Failed => {
+                *self.not_comparable.lock() = version;
+                let (server, why) = (
+                    self.settings.load().name.clone(),
+                    "no second process could be started to compare lists",
+                );
+                log::info!(server = server.as_str(); "{why}; all clients see the shared list");
+                self.log.push(LogSource::Gateway, why);
+            }
+        }
     }
 
-    pub(crate) fn is_comparing(&self) -> bool {
-        *self.is_comparing.borrow()
-    }
-
-    /// Completes when no comparison runs.
-    pub(crate) async fn compared(&self) {
-        let mut comparing = self.is_comparing.subscribe();
+    /// Completes when [`Self::comparing_since`] is `None`.
+    pub(crate) async fn settled(&self) {
+        let mut comparison = self.comparison.subscribe();
         // This fails only without a sender, and `self` holds one.
-        drop(comparing.wait_for(|is_comparing| !is_comparing).await);
+        drop(comparison.wait_for(|it| *it == Comparison::Settled).await);
     }
 
-    /// Leaves the comparison to the next client.
-    pub(crate) fn put_comparison_off(&self) {
-        self.is_comparison_due.store(true, Ordering::Relaxed);
-    }
-
-    /// Whether it is known how the lists of this version depend on capabilities.
-    pub(crate) fn is_compared(&self, version: &str) -> bool {
-        self.reasons().by_capabilities() || self.lists_equally.lock().as_deref() == Some(version)
+    /// Whether it needs no comparison how the lists of this version depend on capabilities.
+    fn is_settled(&self, version: &str) -> bool {
+        let is_of = |known: &Mutex<Option<String>>| known.lock().as_deref() == Some(version);
+        self.reasons().by_capabilities()
+            || is_of(&self.lists_equally)
+            || is_of(&self.not_comparable)
     }
 
     fn keep(&self) {
@@ -259,17 +337,27 @@ impl Separation {
     pub(crate) fn shared_opens(&self) {
         let declares_all = !self.reasons().by_capabilities();
         self.declares_all.store(declares_all, Ordering::Relaxed);
-        self.is_comparison_due
-            .store(declares_all, Ordering::Relaxed);
-        self.claims.lock().remove(&ConnectionOwner::Shared);
+        if let Some(former) = self.claims.lock().remove(&ConnectionOwner::Shared) {
+            *self.former_claimant.lock() = Some(former);
+        }
     }
 
-    /// Whether the shared process must be replaced: it was declared capabilities
-    /// that its clients do not have, or has the roots of a client without a session.
-    pub(crate) fn is_outdated(&self) -> bool {
-        let is_too_able = self.reasons().by_capabilities();
-        let claimant = self.claimant(&ConnectionOwner::Shared);
-        self.declares_all() && claimant.map_or(is_too_able, |it| it == SESSIONLESS)
+    /// Records that the shared process first listed its items, all of them if `is_whole`. They are
+    /// compared with those that the program lists without capabilities, unless that is known.
+    pub(crate) fn shared_listed(&self, part: &ServerPart, is_whole: bool) {
+        self.former_claimant.lock().take();
+        if !self.declares_all() {
+            return self.rejoin_plain();
+        }
+        let is_due = is_whole
+            && part.revision.era() == Era::Legacy
+            && !self.is_settled(version_of(part))
+            && self.comparison() == Comparison::Settled;
+        if is_due {
+            let due = Comparison::Due(Instant::now());
+            self.comparison.send_replace(due);
+            self.comparison_due.notify_one();
+        }
     }
 
     /// Whether the shared process was declared what any client can answer.
@@ -289,7 +377,15 @@ impl Separation {
         if self.reasons() == SeparationReasons::NONE {
             return None;
         }
-        self.claims.lock().get(owner).copied()
+        let claimant = self.claims.lock().get(owner).copied();
+        let former = || *self.former_claimant.lock();
+        claimant.or_else(|| former().filter(|_| *owner == ConnectionOwner::Shared))
+    }
+
+    /// Whether the shared process has the roots of a client without a session, and so serves no
+    /// other client.
+    pub(crate) fn is_of_sessionless(&self) -> bool {
+        self.claimant(&ConnectionOwner::Shared) == Some(SESSIONLESS)
     }
 
     /// Releases the connections of a session that ended. The shared one is released when its process
@@ -317,6 +413,11 @@ pub async fn separated_servers<'a>(
         Some((&server.name, stored.reasons.into_iter().collect()))
     });
     separated.collect()
+}
+
+fn version_of(part: &ServerPart) -> &str {
+    let version = part.info.get("version").and_then(Value::as_str);
+    version.unwrap_or_default()
 }
 
 fn read(value: &[u8], settings: &ServerSettings) -> Option<StoredSeparation> {

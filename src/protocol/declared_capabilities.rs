@@ -99,6 +99,13 @@ impl DeclaredCapabilities {
         self.extensions().all(|name| name == UI_EXTENSION)
     }
 
+    /// Whether this client declares everything that [`Self::all`] declares.
+    pub fn covers_all(&self) -> bool {
+        let all = Self::all();
+        let mut all = all.as_map().iter();
+        all.all(|(name, wanted)| self.as_map().get(name).is_some_and(|it| covers(it, wanted)))
+    }
+
     /// The extensions that affect what a server offers. Tasks can also be followed on a shared
     /// connection.
     fn extensions(&self) -> impl Iterator<Item = &str> {
@@ -113,6 +120,20 @@ impl DeclaredCapabilities {
     /// The capabilities object to declare to a downstream server.
     pub fn as_map(&self) -> &Map<String, Value> {
         &self.0.members
+    }
+}
+
+/// Whether a declaration has all members and elements of another.
+fn covers(declared: &Value, wanted: &Value) -> bool {
+    match (declared, wanted) {
+        (Value::Object(declared), Value::Object(wanted)) => {
+            let mut wanted = wanted.iter();
+            wanted.all(|(name, it)| declared.get(name).is_some_and(|has| covers(has, it)))
+        }
+        (Value::Array(declared), Value::Array(wanted)) => {
+            wanted.iter().all(|it| declared.contains(it))
+        }
+        (declared, wanted) => declared == wanted,
     }
 }
 
@@ -186,7 +207,12 @@ mod tests {
             let found = declared(&capabilities);
             let found = (found.is_plain(), found.is_within_all());
             assert_eq!(found, (is_plain, is_within), "{capabilities}");
+            assert!(!declared(&capabilities).covers_all(), "{capabilities}");
         }
+        let mut more = all.as_map().clone();
+        more["sampling"]["images"] = json!({});
+        let more = DeclaredCapabilities::from_declared(&more);
+        assert!(all.covers_all() && more.covers_all());
     }
 
     #[test]

@@ -369,16 +369,15 @@ impl ServerLists {
     fn publish(&mut self, control: &mut Control) {
         let part = Arc::new(self.part.clone());
         let is_first = !std::mem::replace(&mut self.is_published, true);
-        if is_first && control.spec.is_compared() {
-            control.spec.first_part.store(Some(part.clone()));
+        if is_first {
+            control.spec.lists_first(&part, self.read_at);
         }
         control.spec.last_part.store(Some(part.clone()));
         if control.is_modern() && control.spec.of_server.connector.knows_call_of_requests() {
             self.publish_headers(control);
         }
         control.spec.listed.send_replace(true);
-        // No client sees the lists that are only compared.
-        if !control.spec.key.is_comparison() {
+        if !control.spec.hides_lists() {
             control.send_event(ServerEvent::Listed(part, self.read_at));
         }
     }

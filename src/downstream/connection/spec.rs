@@ -20,7 +20,8 @@ use crate::downstream::era::KnownEra;
 use crate::downstream::in_flight::client_tasks::ClientTasks;
 use crate::downstream::parts::{PoolParts, ServerParts};
 use crate::downstream::resilience::admission::ConnectionLoad;
-use crate::downstream::server_event::{RoutedServerEvent, ServerEvent};
+use crate::downstream::separation::Comparison;
+use crate::downstream::server_event::{ListTimes, RoutedServerEvent, ServerEvent};
 use crate::downstream::session_status::SessionStatus;
 use crate::downstream::settings::{ServerSettings, Sharing};
 use crate::downstream::starting::StartProgress;
@@ -49,9 +50,8 @@ pub(crate) struct ConnectionSpec {
     pub(crate) param_headers: ArcSwap<HashMap<String, ParamHeaders>>,
     /// The items that the server last offered, valid until an incarnation lists them again.
     pub(crate) last_part: ArcSwapOption<ServerPart>,
-    /// The items that the current incarnation listed first, before calls could change them, if they
-    /// are compared.
-    pub(crate) first_part: ArcSwapOption<ServerPart>,
+    /// What the current incarnation listed first, before calls could change it, if that is compared.
+    pub(crate) first_lists: ArcSwapOption<FirstLists>,
     /// Whether the server was ever listed.
     pub(crate) listed: watch::Sender<bool>,
     /// State of the session, for operators.
@@ -60,6 +60,12 @@ pub(crate) struct ConnectionSpec {
     pub(crate) called: CalledLists,
     /// One client's session, while the server knows it.
     pub(crate) own_session: OwnSession,
+}
+
+/// The items that an incarnation listed first, and when they were read.
+pub(crate) struct FirstLists {
+    pub(crate) part: Arc<ServerPart>,
+    pub(crate) read_at: ListTimes,
 }
 
 /// A client's own session at an HTTP server, as its connection and the pool see it.
@@ -191,9 +197,23 @@ impl ConnectionSpec {
             && self.of_server.settings.load().sharing == Sharing::Auto
     }
 
-    /// Whether the lists of this connection are compared.
-    pub(crate) fn is_compared(&self) -> bool {
-        self.declares_all() || self.key.is_comparison()
+    /// Records what this incarnation listed first.
+    pub(crate) fn lists_first(&self, part: &Arc<ServerPart>, read_at: ListTimes) {
+        if !self.serves_any() && !self.key.is_plain() {
+            return;
+        }
+        let part = part.clone();
+        let lists = Arc::new(FirstLists { part, read_at });
+        self.first_lists.store(Some(lists.clone()));
+        if self.serves_any() {
+            let is_whole = self.session.trouble().is_none();
+            (self.of_server.separation).shared_listed(&lists.part, is_whole);
+        }
+    }
+
+    /// Whether no client sees the lists of this connection yet, because they are only compared.
+    pub(crate) fn hides_lists(&self) -> bool {
+        self.key.is_plain() && self.of_server.separation.comparison() != Comparison::Settled
     }
 
     /// Records that the connection opens, which decides what it declares.
@@ -201,7 +221,7 @@ impl ConnectionSpec {
         if self.serves_any() {
             self.of_server.separation.load().await;
             self.of_server.separation.shared_opens();
-            self.first_part.store(None);
+            self.first_lists.store(None);
         }
     }
 

@@ -19,6 +19,9 @@ pub(crate) struct ServerFacts {
     pub(crate) starts_process: bool,
     /// Why clients cannot all share one process or connection.
     pub(crate) reasons: SeparationReasons,
+    /// Whether clients without capabilities have a process of their own, because the shared one was
+    /// declared capabilities.
+    pub(crate) is_plain_apart: bool,
     /// The session that keeps the shared process, because the process has its roots.
     pub(crate) claimant: Option<SessionId>,
 }
@@ -76,24 +79,30 @@ impl ServerFacts {
         }
     }
 
-    /// Whether a client uses the process that was declared everything that clients can answer.
+    /// Whether a client uses the process that was declared everything that clients can answer. Once
+    /// clients are separated by capabilities, these are the ones that can answer everything.
     fn shares_process(&self, profile: &DeclaredCapabilities) -> bool {
+        let is_able =
+            !self.reasons.by_capabilities() || self.is_plain_apart && profile.covers_all();
         self.starts_process
             && profile.is_within_all()
-            && !self.reasons.by_capabilities()
+            && is_able
             && !self.reasons.by_client(profile)
     }
 
-    /// Owner of the connection that clients share, or of another one like it while a session keeps
-    /// the first.
+    /// Owner of the connection that clients share, or of another one like it while the first has
+    /// capabilities that the client lacks, or a session keeps it.
     fn shared_owner(&self, caller: &Caller) -> ConnectionOwner {
-        if self.claimant.is_none_or(|it| caller.session == Some(it)) {
-            return ConnectionOwner::Shared;
+        if self.is_plain_apart && caller.profile.is_plain() {
+            ConnectionOwner::Plain
+        } else if self.claimant.is_none_or(|it| caller.session == Some(it)) {
+            ConnectionOwner::Shared
+        } else {
+            ConnectionOwner::Audience(match self.reasons.by_capabilities() {
+                true => caller.audience(),
+                false => Audience::of_any(),
+            })
         }
-        ConnectionOwner::Audience(match self.reasons.by_capabilities() {
-            true => Audience::default(),
-            false => Audience::of_any(),
-        })
     }
 
     /// Owner of the older-era connection that serves a caller of an older revision, for a server
@@ -141,6 +150,7 @@ impl ServerSettings {
             knows_call_of_requests: self.transport.knows_call_of_requests(),
             starts_process: matches!(self.transport, TransportSettings::Stdio(_)),
             reasons,
+            is_plain_apart: false,
             claimant: None,
         };
         ConnectionKey {
@@ -182,7 +192,7 @@ mod tests {
             ConnectionOwner::Audience(_) => "audience",
             ConnectionOwner::Session(..) => "session",
             ConnectionOwner::Lease(..) => "lease",
-            ConnectionOwner::Comparison => "comparison",
+            ConnectionOwner::Plain => "plain",
         }
     }
 
@@ -196,6 +206,7 @@ mod tests {
         knows_call_of_requests: false,
         starts_process: true,
         reasons: SeparationReasons::NONE,
+        is_plain_apart: false,
         claimant: None,
     };
     const BOTH: ServerFacts = ServerFacts {
@@ -297,11 +308,43 @@ mod tests {
         }
         let both = ServerFacts {
             reasons: facts.reasons.with(Unattributed),
+            is_plain_apart: true,
             ..facts
         };
-        let of_plain = ConnectionOwner::Audience(Audience::default());
-        assert_eq!(both.owner_for(&other(&plain)), of_plain);
+        assert_eq!(shown(&both.owner_for(&other(&plain))), "plain");
         assert_eq!(shown(&both.owner_for(&other(&asked))), "session");
+    }
+
+    #[test]
+    fn b_share_01_a_process_that_was_declared_everything_keeps_the_clients_that_declare_it() {
+        use SeparationReason::{AsksUndeclared, ListsDiffer, Unattributed};
+        let [plain, asked] = [json!({}), json!({"sampling": {}})];
+        let full = json!(DeclaredCapabilities::all());
+        let apart = |reason| ServerFacts {
+            is_plain_apart: true,
+            ..for_reason(reason)
+        };
+        let table = [
+            (apart(ListsDiffer), &plain, ["plain", "plain"]),
+            (apart(ListsDiffer), &asked, ["audience", "audience"]),
+            (apart(ListsDiffer), &full, ["shared", "shared"]),
+            (apart(AsksUndeclared), &plain, ["plain", "shared"]),
+            (apart(AsksUndeclared), &full, ["shared", "shared"]),
+            (apart(Unattributed), &plain, ["plain", "shared"]),
+            (apart(Unattributed), &full, ["session", "shared"]),
+            // The next process is declared nothing.
+            (for_reason(ListsDiffer), &plain, ["shared", "shared"]),
+            (for_reason(ListsDiffer), &full, ["audience", "audience"]),
+        ];
+        for (facts, declared, [calls, lists]) in table {
+            let caller = caller(declared, Revision::NEWEST_LEGACY);
+            let found = [facts.owner_for(&caller), facts.list_owner_for(&caller)];
+            assert_eq!(
+                found.each_ref().map(shown),
+                [calls, lists],
+                "{facts:?} {declared}"
+            );
+        }
     }
 
     #[test]

@@ -1,11 +1,46 @@
-//! Connections that serve one call at a time.
+//! Which connections can serve one call, and those that serve one call at a time.
 
 use std::collections::HashSet;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use crate::downstream::connection_key::Audience;
+use crate::downstream::caller::Caller;
+use crate::downstream::connection_key::{Audience, ConnectionKey, ConnectionOwner};
+use crate::downstream::pool::connection_choice::ServerFacts;
+
+/// The connections that can serve one call.
+pub(crate) struct Reservation {
+    /// The connection in the era that the server prefers.
+    pub(crate) key: ConnectionKey,
+    pub(crate) lease: Option<Lease>,
+    /// A connection that is better for this caller, if it is available: in the older era, or of a
+    /// process that is declared only what the caller can answer.
+    pub(crate) better: Option<ConnectionKey>,
+}
+
+impl Reservation {
+    /// Lets the shared process, which was declared everything, serve a caller whose own process
+    /// cannot start: some programs run only once.
+    pub(crate) fn or_shared(self, facts: &ServerFacts, caller: &Caller) -> Self {
+        let is_apart = matches!(
+            self.key.owner,
+            ConnectionOwner::Plain | ConnectionOwner::Audience(_)
+        );
+        let is_served = facts.is_plain_apart
+            && facts.claimant.is_none()
+            && caller.profile.is_within_all()
+            && self.better.is_none();
+        match is_apart && is_served {
+            true => Self {
+                key: ConnectionKey::shared(),
+                better: Some(self.key),
+                ..self
+            },
+            false => self,
+        }
+    }
+}
 
 /// Connections of a server that are reserved for one call each. On a transport that cannot
 /// attribute questions, a question belongs to the only call (B-ASK-01).

@@ -11,7 +11,7 @@
 //! - `own_connections`: connections of single clients or audiences
 //! - `idle_sessions`: sessions of single clients at a server, without a connection
 //! - `connection_manager`: starts, replaces and closes supervised connections
-//! - `shared_process`: which clients a program's process can serve: compares its lists, renews it
+//! - `plain_process`: compares a program's lists, in its process for clients without capabilities
 //! - `closing`: closes the connections of a server
 //! - `retiring`: servers that were changed or removed and have not ended yet
 //! - `server_order`: operators' orders for a server, and the idle stop of unused servers
@@ -33,11 +33,11 @@ pub(crate) mod idle_sessions;
 pub(crate) mod lease;
 pub(crate) mod own_connections;
 mod phase_events;
+mod plain_process;
 pub(crate) mod retiring;
 pub(crate) mod server;
 pub(crate) mod server_order;
 pub(crate) mod server_view;
-mod shared_process;
 pub(crate) mod usage;
 
 use std::collections::BTreeMap;
@@ -48,7 +48,7 @@ use std::time::Duration;
 use actix::{Addr, Handler, Message};
 use arc_swap::ArcSwap;
 use futures_util::future::join_all;
-use tokio::sync::{Mutex, Notify};
+use tokio::sync::Notify;
 use tokio::time::{Instant, timeout_at};
 
 use crate::catalog::ServerPart;
@@ -95,8 +95,6 @@ pub struct Downstreams {
     jobs: Inbox<ServerJob>,
     retiring: RetiringServers,
     manager: ChildRef<Addr<ConnectionManager>>,
-    /// Held while the lists of one program are compared.
-    comparing: Arc<Mutex<()>>,
 }
 
 impl Downstreams {
@@ -112,14 +110,16 @@ impl Downstreams {
         let (counters, list_changes) = (parts.counters.clone(), parts.list_changes.clone());
         let jobs = Inbox::new(JOBS_MAX);
         let retiring = RetiringServers::default();
+        let comparison_due = Arc::new(Notify::new());
         let of_manager = (servers.clone(), jobs.clone(), retiring.clone());
+        let due = comparison_due.clone();
         let start = Start::new(move |_, birth| {
             let (servers, jobs, retiring) = of_manager.clone();
-            ConnectionManager::new(servers, jobs, retiring, parts.clone(), birth)
+            ConnectionManager::new(servers, jobs, retiring, parts.clone(), due.clone(), birth)
         });
         let mut child = ChildSpec::new("connection-manager", &Arbiters::current()?, start);
         child.settings = Settings::prompt();
-        Ok(Self {
+        let downstreams = Self {
             servers,
             subscription_registry,
             list_changes,
@@ -128,8 +128,9 @@ impl Downstreams {
             jobs,
             retiring,
             manager: Supervisor::supervise(child),
-            comparing: Arc::default(),
-        })
+        };
+        actix_rt::spawn(downstreams.clone().compare_lists(comparison_due));
+        Ok(downstreams)
     }
 
     /// Supervision state of the connection manager, with the number of waiting jobs.

@@ -15,7 +15,7 @@ use crate::downstream::connection::spec::{CallSenders, ConnectionCommand, Connec
 use crate::downstream::connection_key::{Audience, ConnectionKey, ConnectionOwner};
 use crate::downstream::parts::ServerParts;
 use crate::downstream::pool::connection_choice::ServerFacts;
-use crate::downstream::pool::lease::Lease;
+use crate::downstream::pool::lease::Reservation;
 use crate::downstream::pool::own_connections::OwnConnections;
 use crate::downstream::pool::usage::{Usage, UseGuard};
 use crate::downstream::resilience::RetryBudget;
@@ -44,15 +44,6 @@ pub struct Server {
     /// Whether an operator took the server out of service.
     pub(crate) halted: AtomicBool,
     pub(crate) retries: Mutex<RetryBudget>,
-}
-
-/// The connections that can serve one call.
-pub(crate) struct Reservation {
-    /// The connection in the era that the server prefers.
-    pub(crate) key: ConnectionKey,
-    pub(crate) lease: Option<Lease>,
-    /// The connection in the older era, if that is better for this caller.
-    pub(crate) older: Option<ConnectionKey>,
 }
 
 impl Server {
@@ -133,6 +124,7 @@ impl Server {
             knows_call_of_requests: self.parts.connector.knows_call_of_requests(),
             starts_process: self.parts.connector.starts_process(),
             reasons: self.parts.separation.reasons(),
+            is_plain_apart: self.parts.separation.is_plain_apart(),
             claimant: self.parts.separation.claimant(&ConnectionOwner::Shared),
         }
     }
@@ -151,7 +143,7 @@ impl Server {
             ConnectionOwner::Shared | ConnectionOwner::Audience(_) => {
                 self.parts.separation.claimant(&key.owner) == Some(session)
             }
-            ConnectionOwner::Lease(..) | ConnectionOwner::Comparison => false,
+            ConnectionOwner::Lease(..) | ConnectionOwner::Plain => false,
         }
     }
 
@@ -203,8 +195,8 @@ impl Server {
     }
 
     /// The connection whose lists this caller sees, whether or not it is open. A client without
-    /// capabilities sees the lists of the shared connection, and so does each client that shares its
-    /// process. A client's own session shows the audience's lists until the client has called
+    /// capabilities sees the lists of the shared connection unless it is served apart, and so does each
+    /// client that shares its process. A client's own session shows the audience's lists until the client has called
     /// something in it.
     pub(crate) fn list_key_for(&self, caller: &Caller) -> ConnectionKey {
         if let Some(key) = self.own_list_key_for(caller) {
@@ -212,7 +204,9 @@ impl Server {
         }
         let credentials = self.parts.settings.load().credentials;
         let has_own = match credentials {
-            CredentialsChoice::Shared => !caller.profile.is_plain(),
+            CredentialsChoice::Shared => {
+                !caller.profile.is_plain() || self.parts.separation.is_plain_apart()
+            }
             CredentialsChoice::User => caller.principal != Principal::Anonymous,
         };
         if !has_own {
@@ -271,7 +265,7 @@ impl Server {
         let mut reserved = Reservation {
             key: self.preferred_key(&facts, caller),
             lease: None,
-            older: self.older_key(&facts, caller),
+            better: self.older_key(&facts, caller),
         };
         // The shared process may still ask something for a cancelled call.
         let is_uncertain = facts.sharing == Sharing::Auto && self.spec.load.only().is_none();
@@ -282,10 +276,10 @@ impl Server {
             }
         }
         let ConnectionOwner::Audience(audience) = &reserved.key.owner else {
-            return Ok(reserved);
+            return Ok(reserved.or_shared(&facts, caller));
         };
         if !self.needs_lease(caller, audience) {
-            return Ok(reserved);
+            return Ok(reserved.or_shared(&facts, caller));
         }
         let places = self.settings().entries_max();
         match self.own.leases.take(audience, places) {
