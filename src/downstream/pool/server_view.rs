@@ -84,8 +84,9 @@ pub struct ServerStatusView {
 pub struct OwnConnectionView {
     /// `session` with the start of its id, `profile` for clients with equal capabilities, or `call`
     /// with a number for a connection that serves one of these clients' calls at a time; with
-    /// `older era` if the server otherwise uses the newer one. For one user's sign-in, the name of
-    /// the user.
+    /// `older era` if the server otherwise uses the newer one. `without capabilities` for all
+    /// clients that declare none, or `comparison of lists` until it is known whether they need it.
+    /// For one user's sign-in, the name of the user.
     pub owner: String,
     /// Why the connection takes long to start, for example because its user has to consent.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -150,7 +151,10 @@ impl Server {
             let stage = || stage.map(|stage| stage.summary(self.name()));
             let starting = need.map(str::to_owned).or_else(stage);
             own.push(OwnConnectionView {
-                owner: spec.key.to_string(),
+                owner: match spec.hides_lists() {
+                    true => "comparison of lists".to_owned(),
+                    false => spec.key.to_string(),
+                },
                 starting,
                 is_of_user: user.is_some(),
                 connection: child.view(),

@@ -293,7 +293,7 @@ fn a_late_answer_to_the_question_counts() {
     let refuses: Answer = |server| {
         server.refuse(&server.last("server/discover"), -32601, "unknown");
         let initialize = server.last("initialize");
-        let result = json!({"protocolVersion": "2025-11-25", "capabilities": {}});
+        let result = json!({"protocolVersion": "2025-11-25", "capabilities": {}, "serverInfo": {"version": "1"}});
         server.answer(&initialize, result);
     };
     let answers: Answer = |server| {
@@ -308,7 +308,7 @@ fn a_late_answer_to_the_question_counts() {
     let both: Answer = |server| {
         let result = json!({"supportedVersions": [SESSIONLESS, "2025-11-25"], "capabilities": {}});
         server.answer(&server.last("server/discover"), result);
-        let result = json!({"protocolVersion": "2025-11-25", "capabilities": {}});
+        let result = json!({"protocolVersion": "2025-11-25", "capabilities": {}, "serverInfo": {"version": "1"}});
         server.answer(&server.last("initialize"), result);
     };
     let table = [
