@@ -38,6 +38,9 @@ struct ChangedList {
 /// How long a request for a list waits for changes that servers announced.
 const CHANGES_WAIT_MAX: Duration = Duration::from_secs(2);
 
+/// How long a request for a list waits until lists are compared: clients give up after 10 s.
+const COMPARISON_WAIT_MAX: Duration = Duration::from_secs(5);
+
 /// A list to read, and the connection to read it from.
 struct AwaitedList {
     server: Arc<Server>,
@@ -72,8 +75,9 @@ impl ListWait {
         let catalog = &self.context.catalog;
         let is_first = !catalog.is_listed();
         self.first_listing().await;
-        let until = Instant::now() + self.wait_max();
-        self.compared(until).await;
+        let now = Instant::now();
+        self.compared(now + self.comparison_wait()).await;
+        let until = now + self.wait_max();
         let reads = self.awaited().into_iter().map(|list| self.read(list));
         // A list that misses the deadline appears in a later answer.
         let is_late = timeout_at(until, join_all(reads)).await.is_err();
@@ -85,6 +89,11 @@ impl ListWait {
 
     fn wait_max(&self) -> Duration {
         self.context.settings.load().first_list_wait_max
+    }
+
+    /// How long a comparison is awaited, from its request on.
+    fn comparison_wait(&self) -> Duration {
+        self.wait_max().min(COMPARISON_WAIT_MAX)
     }
 
     /// Completes when it is known for each program whether this client sees the lists of its shared

@@ -346,10 +346,8 @@ impl Separation {
     /// compared with those that the program lists without capabilities, unless that is known.
     pub(crate) fn shared_listed(&self, part: &ServerPart, is_whole: bool) {
         self.former_claimant.lock().take();
-        if !self.declares_all() {
-            return self.rejoin_plain();
-        }
         let is_due = is_whole
+            && self.declares_all()
             && part.revision.era() == Era::Legacy
             && !self.is_settled(version_of(part))
             && self.comparison() == Comparison::Settled;

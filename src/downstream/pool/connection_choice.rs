@@ -105,6 +105,15 @@ impl ServerFacts {
         }
     }
 
+    /// Whether the shared process can serve a caller whose own process cannot start.
+    pub(crate) fn stands_in_for(&self, owner: &ConnectionOwner, caller: &Caller) -> bool {
+        let is_of_many = matches!(owner, ConnectionOwner::Plain | ConnectionOwner::Audience(_));
+        is_of_many
+            && self.is_plain_apart
+            && self.claimant.is_none()
+            && caller.profile.is_within_all()
+    }
+
     /// Owner of the older-era connection that serves a caller of an older revision, for a server
     /// that prefers the newer era; `None` if the client would not benefit.
     pub(crate) fn older_owner_for(&self, caller: &Caller) -> Option<ConnectionOwner> {

@@ -6,8 +6,9 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use crate::downstream::caller::Caller;
-use crate::downstream::connection_key::{Audience, ConnectionKey, ConnectionOwner};
+use crate::downstream::connection_key::{Audience, ConnectionKey};
 use crate::downstream::pool::connection_choice::ServerFacts;
+use crate::downstream::pool::own_connections::OwnConnections;
 
 /// The connections that can serve one call.
 pub(crate) struct Reservation {
@@ -20,18 +21,20 @@ pub(crate) struct Reservation {
 }
 
 impl Reservation {
-    /// Lets the shared process, which was declared everything, serve a caller whose own process
-    /// cannot start: some programs run only once.
-    pub(crate) fn or_shared(self, facts: &ServerFacts, caller: &Caller) -> Self {
-        let is_apart = matches!(
-            self.key.owner,
-            ConnectionOwner::Plain | ConnectionOwner::Audience(_)
-        );
-        let is_served = facts.is_plain_apart
-            && facts.claimant.is_none()
-            && caller.profile.is_within_all()
-            && self.better.is_none();
-        match is_apart && is_served {
+    /// Some programs run only once: their shared process, which was declared everything, also serves
+    /// callers whose own process never came up.
+    pub(crate) fn or_shared(
+        self,
+        facts: &ServerFacts,
+        caller: &Caller,
+        own: &OwnConnections,
+    ) -> Self {
+        let was_up = || {
+            let spec = own.spec(&self.key);
+            spec.is_some_and(|spec| *spec.listed.borrow())
+        };
+        let can_fall_back = self.better.is_none() && facts.stands_in_for(&self.key.owner, caller);
+        match can_fall_back && !was_up() {
             true => Self {
                 key: ConnectionKey::shared(),
                 better: Some(self.key),

@@ -113,6 +113,14 @@ fn plain_lists(server: &Server) -> Option<(Arc<ServerPart>, Arc<FirstLists>)> {
     Some((spec.last_part.load_full()?, first))
 }
 
+/// Whether the shared process can serve clients without capabilities, because it was declared
+/// nothing and has listed.
+fn shares_plain(server: &Server) -> bool {
+    server.shared.phase() == ChildPhase::Up
+        && !server.parts.separation.declares_all()
+        && server.spec.first_lists.load().is_some()
+}
+
 /// Closes the process for clients without capabilities once they use the shared one again. Restarts
 /// a shared process that has the roots of a client without a session, and so serves no client.
 pub(super) fn settle_processes(
@@ -131,6 +139,13 @@ pub(super) fn settle_processes(
         }
     }
     let key = ConnectionKey::plain();
+    // Calls and subscriptions of a client belong to one process.
+    if separation.is_plain_apart()
+        && shares_plain(server)
+        && !server.has_subscriptions(registry, &key)
+    {
+        separation.rejoin_plain();
+    }
     if server.own.any(|own| *own == key) {
         let is_needless = || {
             !separation.is_plain_apart()

@@ -276,10 +276,10 @@ impl Server {
             }
         }
         let ConnectionOwner::Audience(audience) = &reserved.key.owner else {
-            return Ok(reserved.or_shared(&facts, caller));
+            return Ok(reserved.or_shared(&facts, caller, &self.own));
         };
         if !self.needs_lease(caller, audience) {
-            return Ok(reserved.or_shared(&facts, caller));
+            return Ok(reserved.or_shared(&facts, caller, &self.own));
         }
         let places = self.settings().entries_max();
         match self.own.leases.take(audience, places) {
