@@ -38,7 +38,7 @@ struct ChangedList {
 /// How long a request for a list waits for changes that servers announced.
 const CHANGES_WAIT_MAX: Duration = Duration::from_secs(2);
 
-/// How long a request for a list waits until lists are compared: clients give up after 10 s.
+/// How long lists wait for the comparison of a server's lists: clients give up after 10 s.
 const COMPARISON_WAIT_MAX: Duration = Duration::from_secs(5);
 
 /// A list to read, and the connection to read it from.
@@ -91,7 +91,7 @@ impl ListWait {
         self.context.settings.load().first_list_wait_max
     }
 
-    /// How long a comparison is awaited, from its request on.
+    /// How long a comparison is awaited, since the shared process listed.
     fn comparison_wait(&self) -> Duration {
         self.wait_max().min(COMPARISON_WAIT_MAX)
     }
@@ -101,7 +101,7 @@ impl ListWait {
     async fn compared(&self, until: Instant) {
         let comparisons = self.compared_servers().into_iter();
         join_all(comparisons.map(async |(server, since)| {
-            let until = until.min(since + self.wait_max());
+            let until = until.min(since + self.comparison_wait());
             let _ = timeout_at(until, server.parts.separation.settled()).await;
         }))
         .await;
@@ -117,7 +117,7 @@ impl ListWait {
         let (servers, now) = (self.context.downstreams.all(), Instant::now());
         let compared = servers.values().filter_map(|server| {
             let since = server.parts.separation.comparing_since()?;
-            let is_awaited = since + self.wait_max() > now;
+            let is_awaited = since + self.comparison_wait() > now;
             let is_seen = || {
                 let names = &server.settings().names;
                 let shown = self.context.names_of(server, names, &self.caller.view);

@@ -315,10 +315,11 @@ async fn over_the_cap_the_shared_connection_serves_and_says_so() {
     let result = second.call("example__ask", json!({})).await;
     assert!(text_of(&result).contains("several clients"), "{result}");
     first.delete().await;
+    gateway.setup.run(&["servers", "restart", "example"]);
     until("a shared process without capabilities", || async {
-        let server = gateway.server("example").await;
-        let generation = &server["connection"]["shared"]["generation"];
-        (server["state"] == "up" && *generation == 2).then_some(())
+        let connection = &gateway.server("example").await["connection"];
+        let is_next = connection["shared"]["generation"] == 2;
+        (is_next && connection["own"] == json!([])).then_some(())
     })
     .await;
     let first = Client::that_can(&gateway, can_elicit()).await;

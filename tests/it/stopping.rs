@@ -138,7 +138,7 @@ fn with_an_orphan(setup: &Setup) -> String {
     std::fs::write(setup.path("stray.py"), orphan).unwrap();
     let start = format!("python3 stray.py; exec python3 {server}");
     format!(
-        "{}[servers.py]\nera = \"legacy\"\ncommand = \"sh\"\nargs = [\"-c\", \"{start}\"]\n\
+        "{}[servers.py]\nera = \"legacy\"\nsharing = \"shared\"\ncommand = \"sh\"\nargs = [\"-c\", \"{start}\"]\n\
          env = {{ IT_MARK = \"${{IT_MARK}}\", IT_SERVER = \"py\" }}\n",
         quick()
     )

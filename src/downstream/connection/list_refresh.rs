@@ -376,8 +376,10 @@ impl ServerLists {
         if control.is_modern() && control.spec.of_server.connector.knows_call_of_requests() {
             self.publish_headers(control);
         }
+        // The comparison of the lists decides this when it ends.
+        let is_hidden = control.spec.hides_lists();
         control.spec.listed.send_replace(true);
-        if !control.spec.hides_lists() {
+        if !is_hidden {
             control.send_event(ServerEvent::Listed(part, self.read_at));
         }
     }

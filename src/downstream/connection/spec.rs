@@ -211,9 +211,12 @@ impl ConnectionSpec {
         }
     }
 
-    /// Whether no client sees the lists of this connection yet, because they are only compared.
+    /// Whether no client sees the lists of this connection, because they are only compared.
     pub(crate) fn hides_lists(&self) -> bool {
-        self.key.is_plain() && self.of_server.separation.comparison() != Comparison::Settled
+        let separation = &self.of_server.separation;
+        let is_shown =
+            separation.is_plain_apart() && separation.comparison() == Comparison::Settled;
+        self.key.is_plain() && !is_shown
     }
 
     /// Records that the connection opens, which decides what it declares.

@@ -55,6 +55,9 @@ pub struct ServerStatusView {
     /// Why clients cannot all share one process or connection, as far as that was seen.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub separation: Vec<SeparationReason>,
+    /// Whether its lists are being compared with those that it shows without capabilities.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub is_comparing: bool,
     /// Connections that do not serve all clients.
     pub own: Vec<OwnConnectionView>,
     /// Idle sessions of individual clients at the server, without a connection.
@@ -181,6 +184,7 @@ impl Server {
             tool_breakers,
             shared: self.shared.view(),
             separation: self.parts.separation.reasons().iter().collect(),
+            is_comparing: self.parts.separation.comparing_since().is_some(),
             own,
             idle_sessions: self.own.idle.len(),
             own_refused: self.own.refused(),

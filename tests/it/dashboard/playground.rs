@@ -165,6 +165,7 @@ async fn each_question_has_its_form() {
     assert_eq!(said["answers"], answers);
     // A trial is a client like others: it starts no process.
     assert!(said["declared"]["elicitation"].is_object(), "{said}");
+    gateway.all_up().await;
     let server = gateway.server("asks").await;
     assert_eq!(server["connection"]["own"], json!([]));
 }

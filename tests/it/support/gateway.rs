@@ -202,12 +202,19 @@ impl Gateway {
         Http::new(self.address, "GET", path)
     }
 
-    /// Waits until every enabled server is up and listed.
+    /// Waits until every enabled server is up and listed, and has no second process to compare lists.
     pub(crate) async fn all_up(&self) {
         until("all servers up", || async {
             let listed = self.get("/readyz").send().await.status == 200;
             let health = self.get("/health").send().await.json().await;
-            (listed && health["status"] == "ok").then_some(())
+            let status = self.status().await;
+            let mut servers = status["servers"].as_array()?.iter();
+            let is_compared = servers.all(|server| {
+                let connection = &server["connection"];
+                let own = connection["own"].to_string();
+                connection["is_comparing"].is_null() && !own.contains("comparison of lists")
+            });
+            (listed && health["status"] == "ok" && is_compared).then_some(())
         })
         .await;
     }
