@@ -53,11 +53,12 @@ impl Downstreams {
         };
         let is_failed = compared.is_none_or(|it| it == Compared::Failed);
         separation.end_comparison(shared.as_deref().map(|it| &it.part).zip(compared));
-        if !separation.is_plain_apart() || is_failed {
-            let is_needless = || is_failed || !separation.is_plain_apart();
-            let plain = server.own.take_plain(Duration::ZERO, is_needless);
-            close(&self.listener, &server, plain);
-        } else if let Some((part, lists)) = plain_lists(&server) {
+        let is_needless = || is_failed || !separation.is_plain_apart();
+        let plain = server.own.take_plain(Duration::ZERO, is_needless);
+        close(&self.listener, &server, plain);
+        if separation.is_plain_apart()
+            && let Some((part, lists)) = plain_lists(&server)
+        {
             (self.listener)(RoutedServerEvent {
                 server: server.name().clone(),
                 key: ConnectionKey::plain(),

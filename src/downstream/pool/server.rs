@@ -231,7 +231,8 @@ impl Server {
             return None;
         }
         let key = self.connection_key_for(caller);
-        self.own.has_lists(&key).then_some(key)
+        // Its clients share it for other reasons than its lists, unless these differ.
+        (!key.is_plain() && self.own.has_lists(&key)).then_some(key)
     }
 
     /// This caller's connection, if the caller's calls could have changed this list since the
