@@ -206,19 +206,23 @@ impl ListWait {
 
     fn awaited(&self) -> Vec<AwaitedList> {
         let (servers, settings) = (self.context.downstreams.all(), self.context.settings.load());
-        let sees_shared = self.caller.profile.is_plain()
-            && !settings.has_user_credentials
-            && !servers
-                .values()
-                .any(|server| server.parts.separation.is_plain_apart());
-        if self.need == ListNeed::Any || self.need == ListNeed::All && sees_shared {
+        if self.need == ListNeed::Any {
             return Vec::new();
         }
+        // Such a client waits for no other list than the one without capabilities.
+        let is_plain = self.caller.profile.is_plain() && !settings.has_user_credentials;
+        let sees_shared = |server: &Server| {
+            let is_apart = server.parts.separation.is_plain_apart();
+            self.need == ListNeed::All && is_plain && !is_apart
+        };
         if settings.first_list_wait.is_zero() {
             return Vec::new();
         }
         let (known_lists, now) = (self.context.catalog.known_lists(), Instant::now());
         let awaited = servers.values().filter_map(|server| {
+            if sees_shared(server) {
+                return None;
+            }
             let limits = server.settings();
             let is_seen = match &self.need {
                 ListNeed::Item(name) => self.context.may_be_item_of(name, server, &self.caller),

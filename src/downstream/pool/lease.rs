@@ -8,7 +8,6 @@ use parking_lot::Mutex;
 use crate::downstream::caller::Caller;
 use crate::downstream::connection_key::{Audience, ConnectionKey};
 use crate::downstream::pool::connection_choice::ServerFacts;
-use crate::downstream::pool::own_connections::OwnConnections;
 
 /// The connections that can serve one call.
 pub(crate) struct Reservation {
@@ -27,14 +26,10 @@ impl Reservation {
         self,
         facts: &ServerFacts,
         caller: &Caller,
-        own: &OwnConnections,
+        was_up: impl FnOnce(&ConnectionKey) -> bool,
     ) -> Self {
-        let was_up = || {
-            let spec = own.spec(&self.key);
-            spec.is_some_and(|spec| *spec.listed.borrow())
-        };
         let can_fall_back = self.better.is_none() && facts.stands_in_for(&self.key.owner, caller);
-        match can_fall_back && !was_up() {
+        match can_fall_back && !was_up(&self.key) {
             true => Self {
                 key: ConnectionKey::shared(),
                 better: Some(self.key),

@@ -171,6 +171,11 @@ impl OwnConnections {
         self.by_key.read().is_empty() && self.idle.len() == 0
     }
 
+    /// Whether the connection has listed its items since it was opened.
+    pub(crate) fn is_listed(&self, key: &ConnectionKey) -> bool {
+        self.spec(key).is_some_and(|spec| *spec.listed.borrow())
+    }
+
     /// Whether the connection's lists can differ from what other clients see.
     pub(crate) fn has_lists(&self, key: &ConnectionKey) -> bool {
         if let Some(own) = self.by_key.read().get(key) {

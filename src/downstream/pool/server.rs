@@ -276,11 +276,12 @@ impl Server {
                 reserved.key.owner = ConnectionOwner::Audience(audience);
             }
         }
+        let was_up = |key: &ConnectionKey| self.own.is_listed(key);
         let ConnectionOwner::Audience(audience) = &reserved.key.owner else {
-            return Ok(reserved.or_shared(&facts, caller, &self.own));
+            return Ok(reserved.or_shared(&facts, caller, was_up));
         };
         if !self.needs_lease(caller, audience) {
-            return Ok(reserved.or_shared(&facts, caller, &self.own));
+            return Ok(reserved.or_shared(&facts, caller, was_up));
         }
         let places = self.settings().entries_max();
         match self.own.leases.take(audience, places) {
