@@ -144,6 +144,7 @@ const LOG_TAIL: usize = 5;
 impl Server {
     pub fn view(&self) -> ServerStatusView {
         let mut own = Vec::new();
+        let is_comparing = self.parts.separation.comparing_since().is_some();
         self.own.each_spec(|spec, child| {
             let stage = spec.progress.get();
             let user = spec.key.credentials.user();
@@ -154,7 +155,7 @@ impl Server {
             let stage = || stage.map(|stage| stage.summary(self.name()));
             let starting = need.map(str::to_owned).or_else(stage);
             own.push(OwnConnectionView {
-                owner: match spec.hides_lists() {
+                owner: match is_comparing && spec.hides_lists() {
                     true => "comparison of lists".to_owned(),
                     false => spec.key.to_string(),
                 },
@@ -184,7 +185,7 @@ impl Server {
             tool_breakers,
             shared: self.shared.view(),
             separation: self.parts.separation.reasons().iter().collect(),
-            is_comparing: self.parts.separation.comparing_since().is_some(),
+            is_comparing,
             own,
             idle_sessions: self.own.idle.len(),
             own_refused: self.own.refused(),
