@@ -25,7 +25,8 @@ async fn starts_of(behaviour: &str) -> [usize; 2] {
     let directory = TempDir::new().unwrap();
     let starts = directory.path().join("starts");
     let environment = format!("IT_STARTS = \"{}\", {behaviour}", starts.display());
-    let times = "era_probe_timeout = \"200ms\"\n";
+    // Without a second process that shows what it lists to others.
+    let times = "era_probe_timeout = \"200ms\"\nsharing = \"shared\"\n";
     let config = format!("{}{}{times}", quick(), python("one", &environment));
     let mut gateway = Gateway::start(&config).await;
     let client = Client::open(&gateway).await;
