@@ -120,10 +120,10 @@ pub(crate) fn find_route(
     consent::check_known(&settings, caller)?;
     let permit = Some(server.permit(target.listed_tool().map(|tool| &tool.native))?);
     let awaits_era = server.awaits_era(caller);
-    let Reservation { key, lease, older } = server.reserve(caller)?;
-    let wanted = older.as_ref().unwrap_or(&key);
+    let Reservation { key, lease, better } = server.reserve(caller)?;
+    let wanted = better.as_ref().unwrap_or(&key);
     let own = (!wanted.is_shared()).then(|| server.find(wanted)).flatten();
-    let is_own = own.is_some_and(|own| older.is_none() || own.current().is_ok());
+    let is_own = own.is_some_and(|own| better.is_none() || own.current().is_ok());
     let permit = CallPermit {
         _in_use: (!is_own).then(|| server.enter()),
         lease,
@@ -141,9 +141,9 @@ pub(crate) fn find_route(
     };
     Ok(CallRoute {
         deadline,
-        access: match older {
+        access: match better {
             _ if awaits_era => search.find_in_era(caller.clone()),
-            Some(older) => search.find_or_else(older, key)?,
+            Some(better) => search.find_or_else(better, key)?,
             None => search.find(key)?,
         },
         permit,
@@ -235,9 +235,9 @@ impl ConnectionSearch {
             // explains why.
             let first = ConnectionKey::shared();
             drop(self.opened(shared, &first, self.opened_by).await);
-            let Reservation { key, older, .. } = self.server.reserve(&caller)?;
-            let access = match older {
-                Some(older) => self.find_or_else(older, key)?,
+            let Reservation { key, better, .. } = self.server.reserve(&caller)?;
+            let access = match better {
+                Some(better) => self.find_or_else(better, key)?,
                 None => self.find(key)?,
             };
             match access {

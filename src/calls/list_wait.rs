@@ -38,6 +38,9 @@ struct ChangedList {
 /// How long a request for a list waits for changes that servers announced.
 const CHANGES_WAIT_MAX: Duration = Duration::from_secs(2);
 
+/// How long lists wait for the comparison of a server's lists: clients give up after 10 s.
+const COMPARISON_WAIT_MAX: Duration = Duration::from_secs(5);
+
 /// A list to read, and the connection to read it from.
 struct AwaitedList {
     server: Arc<Server>,
@@ -59,8 +62,10 @@ impl ListWait {
             caller: caller.clone(),
             arbiter,
         };
-        let must_wait =
-            !context.catalog.is_listed() || !wait.changed.is_empty() || !wait.awaited().is_empty();
+        let must_wait = !context.catalog.is_listed()
+            || !wait.changed.is_empty()
+            || !wait.compared_servers().is_empty()
+            || !wait.awaited().is_empty();
         must_wait.then_some(wait)
     }
 
@@ -70,8 +75,9 @@ impl ListWait {
         let catalog = &self.context.catalog;
         let is_first = !catalog.is_listed();
         self.first_listing().await;
-        let max = self.context.settings.load().first_list_wait_max;
-        let until = Instant::now() + max;
+        let now = Instant::now();
+        self.compared(now + self.comparison_wait()).await;
+        let until = now + self.wait_max();
         let reads = self.awaited().into_iter().map(|list| self.read(list));
         // A list that misses the deadline appears in a later answer.
         let is_late = timeout_at(until, join_all(reads)).await.is_err();
@@ -79,6 +85,47 @@ impl ListWait {
             self.context.counters.add(Counter::LateLists);
         }
         join_all(self.changed.iter().map(|list| self.shown(list))).await;
+    }
+
+    fn wait_max(&self) -> Duration {
+        self.context.settings.load().first_list_wait_max
+    }
+
+    /// How long a comparison is awaited, since the shared process listed.
+    fn comparison_wait(&self) -> Duration {
+        self.wait_max().min(COMPARISON_WAIT_MAX)
+    }
+
+    /// Completes when it is known for each program whether this client sees the lists of its shared
+    /// process, or the comparison takes too long (B-SHARE-01).
+    async fn compared(&self, until: Instant) {
+        let comparisons = self.compared_servers().into_iter();
+        join_all(comparisons.map(async |(server, since)| {
+            let until = until.min(since + self.comparison_wait());
+            let _ = timeout_at(until, server.parts.separation.settled()).await;
+        }))
+        .await;
+    }
+
+    /// The servers whose lists are compared, and whose outcome can concern this client, since when.
+    fn compared_servers(&self) -> Vec<(Arc<Server>, Instant)> {
+        let lists = matches!(self.need, ListNeed::All | ListNeed::Missing);
+        let waits = !self.context.settings.load().first_list_wait.is_zero();
+        if !lists || !waits || self.caller.profile.covers_all() {
+            return Vec::new();
+        }
+        let (servers, now) = (self.context.downstreams.all(), Instant::now());
+        let compared = servers.values().filter_map(|server| {
+            let since = server.parts.separation.comparing_since()?;
+            let is_awaited = since + self.comparison_wait() > now;
+            let is_seen = || {
+                let names = &server.settings().names;
+                let shown = self.context.names_of(server, names, &self.caller.view);
+                shown.is_some()
+            };
+            (is_awaited && is_seen()).then(|| (server.clone(), since))
+        });
+        compared.collect()
     }
 
     /// Completes when every server was listed once or timed out. For a view of a single server,
@@ -147,27 +194,35 @@ impl ListWait {
             let missing = catalog.missing();
             return format!("waiting for the first start of servers: {missing}");
         }
-        let awaited = self.awaited();
-        let servers: Vec<_> = awaited
-            .iter()
-            .map(|list| list.server.name().as_str())
-            .collect();
+        let compared = self
+            .compared_servers()
+            .into_iter()
+            .map(|(server, _)| server);
+        let awaited = self.awaited().into_iter().map(|list| list.server);
+        let servers: Vec<_> = compared.chain(awaited).collect();
+        let servers: Vec<_> = servers.iter().map(|it| it.name().as_str()).collect();
         format!("reading the lists of servers: {}", servers.join(", "))
     }
 
     fn awaited(&self) -> Vec<AwaitedList> {
-        let is_plain = self.caller.profile.is_plain();
-        let settings = self.context.settings.load();
-        let sees_shared = is_plain && !settings.has_user_credentials;
-        if self.need == ListNeed::Any || self.need == ListNeed::All && sees_shared {
+        let (servers, settings) = (self.context.downstreams.all(), self.context.settings.load());
+        if self.need == ListNeed::Any {
             return Vec::new();
         }
+        // Such a client waits for no other list than the one without capabilities.
+        let is_plain = self.caller.profile.is_plain() && !settings.has_user_credentials;
+        let sees_shared = |server: &Server| {
+            let is_apart = server.parts.separation.is_plain_apart();
+            self.need == ListNeed::All && is_plain && !is_apart
+        };
         if settings.first_list_wait.is_zero() {
             return Vec::new();
         }
         let (known_lists, now) = (self.context.catalog.known_lists(), Instant::now());
-        let servers = self.context.downstreams.all();
         let awaited = servers.values().filter_map(|server| {
+            if sees_shared(server) {
+                return None;
+            }
             let limits = server.settings();
             let is_seen = match &self.need {
                 ListNeed::Item(name) => self.context.may_be_item_of(name, server, &self.caller),

@@ -46,6 +46,18 @@ pub struct ServerPart {
 }
 
 impl ServerPart {
+    /// Whether both offer the same, in whatever order.
+    pub(crate) fn offers_the_same(&self, other: &Self) -> bool {
+        let items = |part: &Self, kind| {
+            let items = part.items(kind).iter();
+            let items = items.map(|item| (item.native().to_owned(), item.raw().parse().ok()));
+            items.collect::<HashMap<String, Option<Value>>>()
+        };
+        let mut kinds = ItemKind::ALL.into_iter();
+        self.instructions == other.instructions
+            && kinds.all(|kind| items(self, kind) == items(other, kind))
+    }
+
     /// A server that offers nothing yet.
     pub fn new(server: ServerName) -> Self {
         Self {

@@ -63,6 +63,11 @@ impl Caller {
         self.level.or(reads_all.then_some(LogLevel::Debug))
     }
 
+    /// Whether both are the same client's, as far as sessions tell.
+    pub(crate) fn is_same_client(&self, other: &Self) -> bool {
+        self.session.is_some() && self.session == other.session
+    }
+
     /// The group of clients that this client can share connections with.
     pub fn audience(&self) -> Audience {
         Audience {

@@ -27,6 +27,20 @@ pub struct Audience {
     pub info: ClientInfo,
 }
 
+impl Audience {
+    /// Clients of any capabilities, regardless of their principals.
+    pub(crate) fn of_any() -> Self {
+        Self {
+            profile: DeclaredCapabilities::all(),
+            ..Self::default()
+        }
+    }
+
+    fn is_of_any(&self) -> bool {
+        self.principal == Principal::Anonymous && self.profile == DeclaredCapabilities::all()
+    }
+}
+
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum ConnectionOwner {
     /// All clients: for lists, reads, and clients that cannot be asked anything.
@@ -37,6 +51,8 @@ pub enum ConnectionOwner {
     Session(SessionId, Audience),
     /// One call at a time of clients of this audience that have no session; numbered.
     Lease(Audience, usize),
+    /// All clients without capabilities, while the shared process was declared capabilities.
+    Plain,
 }
 
 /// Clients that see the same lists of a server.
@@ -57,14 +73,14 @@ impl Viewer {
         Some(Self { owner, era })
     }
 
-    /// All clients of this era that declare no capabilities; `None` if this viewer does not include
-    /// them.
-    pub(crate) fn of_era(&self) -> Option<Self> {
-        let owner = ConnectionOwner::Shared;
+    /// The connections that all clients of this era without capabilities share, the preferred one
+    /// first; none if this viewer does not include such clients.
+    pub(crate) fn of_plain_clients(&self) -> impl Iterator<Item = Self> {
+        let owners = [ConnectionOwner::Plain, ConnectionOwner::Shared];
+        let is_included = self.owner.is_of_plain_clients();
+        let owners = owners.into_iter().filter(move |_| is_included);
         let era = self.era;
-        self.owner
-            .is_of_plain_clients()
-            .then_some(Self { owner, era })
+        owners.map(move |owner| Self { owner, era })
     }
 }
 
@@ -74,10 +90,16 @@ impl ConnectionOwner {
         self.audience().is_none_or(|it| it.profile.is_plain())
     }
 
+    /// Whether clients of any capabilities share the connection because a session keeps the shared
+    /// one. No client declares exactly this without roots, which such a session keeps for itself.
+    pub(crate) fn is_stand_in(&self) -> bool {
+        matches!(self, Self::Audience(audience) if audience.is_of_any())
+    }
+
     /// The audience of the connection; `None` for the shared connection.
     pub fn audience(&self) -> Option<&Audience> {
         match self {
-            Self::Shared => None,
+            Self::Shared | Self::Plain => None,
             Self::Audience(audience) | Self::Session(_, audience) | Self::Lease(audience, _) => {
                 Some(audience)
             }
@@ -93,6 +115,7 @@ impl fmt::Display for ConnectionOwner {
             Self::Audience(_) => f.write_str("profile"),
             Self::Session(session, _) => write!(f, "session {session}"),
             Self::Lease(_, place) => write!(f, "call {place}"),
+            Self::Plain => f.write_str("without capabilities"),
         }
     }
 }
@@ -154,6 +177,18 @@ impl ConnectionKey {
         self.owner == ConnectionOwner::Shared && self.era.is_none()
     }
 
+    /// The connection for all clients without capabilities.
+    pub(crate) fn plain() -> Self {
+        Self {
+            owner: ConnectionOwner::Plain,
+            ..Self::shared()
+        }
+    }
+
+    pub(crate) fn is_plain(&self) -> bool {
+        self.owner == ConnectionOwner::Plain
+    }
+
     /// Capabilities declared to the server.
     pub fn profile(&self) -> DeclaredCapabilities {
         let audience = self.owner.audience();
@@ -167,9 +202,10 @@ impl ConnectionKey {
     pub(crate) fn client_info(&self) -> Option<&str> {
         match &self.owner {
             ConnectionOwner::Session(_, audience) => audience.info.for_servers(),
-            ConnectionOwner::Shared | ConnectionOwner::Audience(_) | ConnectionOwner::Lease(..) => {
-                None
-            }
+            ConnectionOwner::Shared
+            | ConnectionOwner::Audience(_)
+            | ConnectionOwner::Lease(..)
+            | ConnectionOwner::Plain => None,
         }
     }
 
@@ -191,9 +227,10 @@ impl ConnectionKey {
     pub fn session(&self) -> Option<SessionId> {
         match &self.owner {
             ConnectionOwner::Session(session, _) => Some(*session),
-            ConnectionOwner::Shared | ConnectionOwner::Audience(_) | ConnectionOwner::Lease(..) => {
-                None
-            }
+            ConnectionOwner::Shared
+            | ConnectionOwner::Audience(_)
+            | ConnectionOwner::Lease(..)
+            | ConnectionOwner::Plain => None,
         }
     }
 }

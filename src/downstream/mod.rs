@@ -31,13 +31,13 @@ mod connection_key;
 mod crash;
 mod era;
 mod in_flight;
-mod isolation;
 mod list_changes;
 mod notification_budget;
 mod parts;
 mod pool;
 mod refusal;
 mod resilience;
+mod separation;
 mod server_event;
 mod server_request;
 mod session_status;
@@ -56,7 +56,6 @@ pub use connection::handshake::{HandshakeError, Negotiated};
 pub use connection::spec::{CallSenders, ConnectionCommand};
 pub use connection_key::{Audience, ConnectionKey, ConnectionOwner, Viewer};
 pub use crash::{CrashReport, CrashSink};
-pub use isolation::isolated_servers;
 pub use list_changes::ListChanges;
 pub use parts::{MakeConnector, PoolParts};
 pub use pool::lease::Lease;
@@ -67,6 +66,7 @@ pub use pool::usage::UseGuard;
 pub use pool::{Downstreams, ServerChange};
 pub use resilience::breakers::{BreakerPermit, BreakerSettings, BreakerState, BreakerView};
 pub use resilience::{QueueSettings, Resilience, RetrySettings};
+pub use separation::{SeparationReason, SeparationReasons, separated_servers};
 pub use server_event::{
     ListTimes, RoutedServerEvent, ServerEvent, ServerEventListener, SharedQuestion,
 };
@@ -81,5 +81,5 @@ pub use subscription_registry::{
 
 pub(crate) use call_request::lost;
 pub(crate) use connection::list_refresh::holds_for;
-pub(crate) use pool::server::Reservation;
+pub(crate) use pool::lease::Reservation;
 pub(crate) use pool::server_removed;

@@ -7,12 +7,12 @@ use arc_swap::ArcSwap;
 use crate::bridge::seal::Digest;
 use crate::downstream::crash::CrashSink;
 use crate::downstream::era::ServerEra;
-use crate::downstream::isolation::Isolation;
 use crate::downstream::list_changes::ListChanges;
 use crate::downstream::notification_budget::NotificationBudget;
 use crate::downstream::pool::retiring::RetiringServers;
 use crate::downstream::resilience::admission::AdmissionGate;
 use crate::downstream::resilience::breakers::Breakers;
+use crate::downstream::separation::Separation;
 use crate::downstream::server_event::ServerEventListener;
 use crate::downstream::settings::ServerSettings;
 use crate::downstream::starting::StartQueue;
@@ -66,7 +66,7 @@ pub(crate) struct ServerParts {
     pub(crate) breakers: Arc<Breakers>,
     pub(crate) notification_budget: Arc<NotificationBudget>,
     pub(crate) era: Arc<ServerEra>,
-    pub(crate) isolation: Arc<Isolation>,
+    pub(crate) separation: Arc<Separation>,
     pub(crate) log: LogRing,
     /// Servers that are being closed; a server waits until its predecessor of the same name has
     /// ended.

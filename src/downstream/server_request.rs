@@ -4,10 +4,13 @@
 use bytes::Bytes;
 use serde_json::{Value, json};
 
-use crate::bridge::question::{QuestionKind, UnsupportedAnswer, answer_for_server};
+use crate::bridge::question::{
+    self, QuestionKind, RequiredCapability, UnsupportedAnswer, answer_for_server,
+};
 use crate::bridge::task::with_related_task;
 use crate::protocol::{
-    Failure, Method, Outcome, RawJson, Request, Response, Revision, code, error_frame, result_frame,
+    DeclaredCapabilities, Failure, Method, Outcome, RawJson, Request, Response, Revision, code,
+    error_frame, result_frame,
 };
 
 /// Whether a client, rather than the gateway, has to answer.
@@ -28,6 +31,24 @@ pub(crate) fn gateway_answer(request: &Request, roots: &[String]) -> Bytes {
 pub(crate) fn refusal(request: &Request) -> Bytes {
     let message = "several clients share this connection, and this request does not say whose call it belongs to; from now on each client has a connection of its own";
     frame(request, &error(code::INTERNAL_ERROR, message))
+}
+
+/// The capability that a question needs and the client did not declare.
+pub(crate) fn undeclared(
+    request: &Request,
+    profile: &DeclaredCapabilities,
+) -> Option<RequiredCapability> {
+    let required = question::Question::of_request(request)?.required();
+    (!required.is_declared(profile.as_map())).then_some(required)
+}
+
+/// Refuses a question to a client that did not declare the capability.
+pub(crate) fn undeclared_refusal(request: &Request, capability: RequiredCapability) -> Bytes {
+    let (method, capability) = (&request.method, capability.as_str());
+    let message = format!(
+        "the client whose call led to `{method}` did not declare `{capability}`; clients of other capabilities share this process"
+    );
+    frame(request, &error(code::METHOD_NOT_FOUND, &message))
 }
 
 /// Formats the answer to a question for a server of revision `to`, with the task that the question

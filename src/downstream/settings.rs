@@ -206,9 +206,8 @@ impl TransportSettings {
 /// Which clients share a connection to this server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Sharing {
-    /// One connection for all clients that cannot be asked anything. Clients that can be asked
-    /// share one if the transport tells which call a question belongs to; otherwise each gets its
-    /// own.
+    /// One process for all clients of a program, unless it turns out to need more; at a server
+    /// behind a URL, each client's own session.
     #[default]
     Auto,
     /// One connection for all clients; questions never reach a client.

@@ -4,19 +4,22 @@ use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 /// Extension that clients without a session use to follow tasks.
 pub const TASKS_EXTENSION: &str = "io.modelcontextprotocol/tasks";
+
+/// Extension with which hosts show the user interfaces of servers.
+const UI_EXTENSION: &str = "io.modelcontextprotocol/ui";
 
 /// Maximum length of a client's capabilities, in bytes. They are stored for the client's lifetime.
 pub const CAPABILITIES_BYTES_MAX: usize = 8 * 1024;
 
 /// The capabilities that a client declared in `initialize`, verbatim. Cloning is cheap.
 ///
-/// The gateway declares exactly these to a downstream server (B-CAP-01). They are part of the key
-/// for connection sharing: two clients share a connection only if they declared the same
-/// capabilities.
+/// The gateway declares exactly these to a downstream server (B-CAP-01), or everything that it can
+/// pass on to some client ([`DeclaredCapabilities::all`]) to a process that clients of any
+/// capabilities share (B-SHARE-01).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeclaredCapabilities(Arc<HashedMembers>);
 
@@ -47,6 +50,20 @@ impl DeclaredCapabilities {
         Self::new(kept.into_iter().collect())
     }
 
+    /// Everything that the gateway can pass on to some client: the union of what clients declare,
+    /// except for extensions that are not widely known.
+    pub fn all() -> Self {
+        let all = json!({
+            "elicitation": {"form": {}, "url": {}},
+            "extensions": {UI_EXTENSION: {"mimeTypes": ["text/html;profile=mcp-app"]}},
+            "roots": {"listChanged": true},
+            "sampling": {"context": {}, "tools": {}},
+        });
+        all.as_object()
+            .cloned()
+            .map_or_else(Self::default, Self::new)
+    }
+
     fn new(members: Map<String, Value>) -> Self {
         let hash = BuildHasherDefault::<DefaultHasher>::new().hash_one(&members);
         Self(Arc::new(HashedMembers { hash, members }))
@@ -73,18 +90,50 @@ impl DeclaredCapabilities {
     /// Whether the declaration is empty from a server's point of view: no requests can be sent to
     /// the client, and it declares no extension that affects them.
     pub fn is_plain(&self) -> bool {
-        let extends = |name: &str| {
-            let declared = self.as_map().get(name).and_then(Value::as_object);
-            let mut names = declared.into_iter().flat_map(Map::keys);
-            // Tasks can also be followed on a shared connection.
-            names.any(|name| name != TASKS_EXTENSION)
-        };
-        !self.can_be_asked() && !extends("extensions") && !extends("experimental")
+        !self.can_be_asked() && self.extensions().next().is_none()
+    }
+
+    /// Whether a server to which [`Self::all`] was declared knows everything that this client
+    /// declares.
+    pub fn is_within_all(&self) -> bool {
+        self.extensions().all(|name| name == UI_EXTENSION)
+    }
+
+    /// Whether this client declares everything that [`Self::all`] declares.
+    pub fn covers_all(&self) -> bool {
+        let all = Self::all();
+        let mut all = all.as_map().iter();
+        all.all(|(name, wanted)| self.as_map().get(name).is_some_and(|it| covers(it, wanted)))
+    }
+
+    /// The extensions that affect what a server offers. Tasks can also be followed on a shared
+    /// connection.
+    fn extensions(&self) -> impl Iterator<Item = &str> {
+        let declared = |name| self.as_map().get(name).and_then(Value::as_object);
+        let declared = [declared("extensions"), declared("experimental")];
+        let names = declared.into_iter().flatten().flat_map(Map::keys);
+        names
+            .map(String::as_str)
+            .filter(|name| *name != TASKS_EXTENSION)
     }
 
     /// The capabilities object to declare to a downstream server.
     pub fn as_map(&self) -> &Map<String, Value> {
         &self.0.members
+    }
+}
+
+/// Whether a declaration has all members and elements of another.
+fn covers(declared: &Value, wanted: &Value) -> bool {
+    match (declared, wanted) {
+        (Value::Object(declared), Value::Object(wanted)) => {
+            let mut wanted = wanted.iter();
+            wanted.all(|(name, it)| declared.get(name).is_some_and(|has| covers(has, it)))
+        }
+        (Value::Array(declared), Value::Array(wanted)) => {
+            wanted.iter().all(|it| declared.contains(it))
+        }
+        (declared, wanted) => declared == wanted,
     }
 }
 
@@ -134,6 +183,36 @@ mod tests {
         let hashes = RandomState::new();
         assert_eq!(hashes.hash_one(&one), hashes.hash_one(&two));
         assert_ne!(hashes.hash_one(&one), hashes.hash_one(&other));
+    }
+
+    #[test]
+    fn only_unknown_extensions_exceed_what_a_shared_process_is_declared() {
+        let all = DeclaredCapabilities::all();
+        assert!(all.is_within_all() && all.can_be_asked() && !all.is_plain());
+        assert_eq!(all, DeclaredCapabilities::from_declared(all.as_map()));
+        let table = [
+            (json!({}), true, true),
+            (
+                json!({"sampling": {}, "roots": {}, "elicitation": {}}),
+                false,
+                true,
+            ),
+            (json!({"extensions": {UI_EXTENSION: {}}}), false, true),
+            (json!({"extensions": {TASKS_EXTENSION: {}}}), true, true),
+            (json!({"extensions": {"com.example/x": {}}}), false, false),
+            (json!({"experimental": {"x": {}}}), false, false),
+            (json!({"experimental": {}}), true, true),
+        ];
+        for (capabilities, is_plain, is_within) in table {
+            let found = declared(&capabilities);
+            let found = (found.is_plain(), found.is_within_all());
+            assert_eq!(found, (is_plain, is_within), "{capabilities}");
+            assert!(!declared(&capabilities).covers_all(), "{capabilities}");
+        }
+        let mut more = all.as_map().clone();
+        more["sampling"]["images"] = json!({});
+        let more = DeclaredCapabilities::from_declared(&more);
+        assert!(all.covers_all() && more.covers_all());
     }
 
     #[test]

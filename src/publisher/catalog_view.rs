@@ -153,10 +153,14 @@ impl CatalogView {
         let session = caller.session;
         let session = session.map(|session| ConnectionOwner::Session(session, caller.audience()));
         let of_session = session.and_then(of);
-        let of_era = || of(ConnectionOwner::Shared).filter(|_| caller.profile.is_plain());
+        let of_plain_clients = || {
+            let owners = [ConnectionOwner::Plain, ConnectionOwner::Shared];
+            let mut owners = owners.into_iter().filter(|_| caller.profile.is_plain());
+            owners.find_map(of)
+        };
         of_session
             .or_else(|| of(ConnectionOwner::Audience(caller.audience())))
-            .or_else(of_era)
+            .or_else(of_plain_clients)
             .cloned()
     }
 

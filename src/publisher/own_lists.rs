@@ -97,7 +97,11 @@ impl OwnLists {
         let closed = lists.swap_remove(place);
         let list_key = key.list_key();
         let is_known = lists.iter().any(|list| list.key.list_key() == list_key);
-        if !is_known && matches!(list_key.owner, ConnectionOwner::Audience(_)) {
+        let is_kept = matches!(
+            list_key.owner,
+            ConnectionOwner::Audience(_) | ConnectionOwner::Plain
+        );
+        if !is_known && is_kept {
             lists.push(OwnList {
                 key: list_key,
                 kept: Some(Kept::now(now)),
@@ -163,6 +167,12 @@ impl OwnLists {
         // Prefers a list of its own era to one of the server's preferred era.
         let found = own.max_by_key(|list| list.key.era.is_some());
         found.map(|list| &list.part)
+    }
+
+    /// Whether this connection is open and has listed.
+    pub(super) fn is_listed(&self, server: &ServerName, key: &ConnectionKey) -> bool {
+        let mut lists = self.by_server.get(server).into_iter().flatten();
+        lists.any(|list| list.is_open(key))
     }
 
     /// All lists of a server.

@@ -181,6 +181,9 @@ impl PublisherCore {
         }
         if !key.is_shared() {
             let changed = (state.parts).own_listed(key, part, read_at, Instant::now());
+            if key.is_plain() {
+                Self::store_part(&mut state, part, changed, read_at);
+            }
             self.publish_freshness(&state);
             return changed;
         }
@@ -189,19 +192,29 @@ impl PublisherCore {
         if let (Some(times), Some((kind, took))) = (&mut state.start_times, first) {
             times.record(kind, took);
         }
-        let mut listed_at = None;
-        if let Some(part_store) = &mut state.part_store {
-            // The lists together are at most as young as the oldest of them.
-            let oldest = read_at.iter().flatten().min().map(Instant::elapsed);
-            let age = oldest.unwrap_or_default().as_millis();
-            let at = part_store.now().saturating_sub(age as u64);
-            part_store.keep(part, changed, at);
-            listed_at = Some(at);
-        }
+        // The next process shows the stored list first, to clients without capabilities as well.
+        let is_stored = !state.parts.has_plain_list(part.server());
+        let listed_at = Self::store_part(&mut state, part, changed && is_stored, read_at);
         // This comes last: after a panic above, the next incarnation still sees the change.
         state.parts.listed(part.clone(), listed_at, read_at);
         self.publish_freshness(&state);
         changed
+    }
+
+    /// Stores a list if it changed. Returns when it was read, in milliseconds since 1970.
+    fn store_part(
+        state: &mut PublisherState,
+        part: &Arc<ServerPart>,
+        changed: bool,
+        read_at: ListTimes,
+    ) -> Option<u64> {
+        let part_store = state.part_store.as_mut()?;
+        // The lists together are at most as young as the oldest of them.
+        let oldest = read_at.iter().flatten().min().map(Instant::elapsed);
+        let age = oldest.unwrap_or_default().as_millis();
+        let at = part_store.now().saturating_sub(age as u64);
+        part_store.keep(part, changed, at);
+        Some(at)
     }
 
     /// Records that a server restarts.

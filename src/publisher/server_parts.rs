@@ -304,6 +304,11 @@ impl ServerParts {
         trimmed || seen(self) != before
     }
 
+    /// Whether a server has an open connection for clients without capabilities.
+    pub(super) fn has_plain_list(&self, server: &ServerName) -> bool {
+        self.own.is_listed(server, &ConnectionKey::plain())
+    }
+
     /// Viewers that do not see the shared lists, or not their audience's lists.
     pub(super) fn viewers(&self) -> impl Iterator<Item = Viewer> {
         let differs = |viewer: &Viewer| {
@@ -342,14 +347,20 @@ impl ServerParts {
         self.visible(|name| self.part_for(name, viewer).cloned())
     }
 
-    /// The part of a server that this viewer sees: from its own connection, its audience's, its
-    /// era's shared connection, or the shared one, in this order.
+    /// The part of a server that this viewer sees: from its own connection, its audience's, the one
+    /// of clients without capabilities, its era's shared connection, or the shared one, in this
+    /// order.
     fn part_for(&self, server: &ServerName, viewer: &Viewer) -> Option<&Arc<ServerPart>> {
         let of_audience = || self.own.part(server, &viewer.audience()?);
-        let of_era = || self.own.part(server, &viewer.of_era()?);
+        let of_plain_clients = || {
+            let mut viewers = viewer.of_plain_clients();
+            viewers.find_map(|viewer| self.own.part(server, &viewer))
+        };
         let shared = || Some(&self.shared.get(server)?.part);
         let own = self.own.part(server, viewer);
-        own.or_else(of_audience).or_else(of_era).or_else(shared)
+        own.or_else(of_audience)
+            .or_else(of_plain_clients)
+            .or_else(shared)
     }
 
     fn visible(&self, part: impl Fn(&ServerName) -> Option<Arc<ServerPart>>) -> VisibleParts {

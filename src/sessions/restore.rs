@@ -1,10 +1,10 @@
 //! Restores sessions from their records: registers all of them when the gateway starts, and starts
 //! the actor of each when its client returns.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::sync::Arc;
 
-use crate::downstream::{ServerSettings, SubscriptionKey, isolated_servers};
+use crate::downstream::{SeparationReasons, ServerSettings, SubscriptionKey, separated_servers};
 use crate::id::{ServerName, SessionId};
 use crate::protocol::{ErrorKind, Failure};
 use crate::sessions::all_sessions::{FoundSession, Sessions, is_ending, seconds};
@@ -72,10 +72,10 @@ impl Sessions {
     /// Fails if the store cannot be read.
     pub async fn restore(&self, servers: &[Arc<ServerSettings>]) -> Result<(), StoreError> {
         let context = self.context();
-        let isolated = isolated_servers(&*context.store, servers).await;
+        let separated = separated_servers(&*context.store, servers).await;
         let (sessions, useless) = stored_sessions(context.store.scan(RECORDS).await?);
         for session in &sessions {
-            self.restore_one(session, servers, &isolated);
+            self.restore_one(session, servers, &separated);
         }
         if !useless.is_empty() {
             let entries = useless.len();
@@ -94,7 +94,7 @@ impl Sessions {
         &self,
         stored: &StoredSession,
         servers: &[Arc<ServerSettings>],
-        isolated: &HashSet<&ServerName>,
+        separated: &HashMap<&ServerName, SeparationReasons>,
     ) {
         let context = self.context();
         let (id, record) = (stored.id, &stored.record);
@@ -111,8 +111,8 @@ impl Sessions {
         for subscription in &record.subscriptions {
             let mut servers = servers.iter();
             if let Some(server) = servers.find(|server| server.name == subscription.server) {
-                let key =
-                    server.connection_key_for(&record.caller(id), isolated.contains(&server.name));
+                let reasons = separated.get(&server.name).copied().unwrap_or_default();
+                let key = server.connection_key_for(&record.caller(id), reasons);
                 let watched = SubscriptionKey::new(&server.name, &key, &subscription.native);
                 if let Err(failure) = context.calls.watch(watched, id, &record.caller(id)) {
                     log::debug!(session:% = id; "subscription not restored: {}", failure.message);

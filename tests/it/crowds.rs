@@ -138,7 +138,8 @@ async fn each_session_may_have_a_process_of_its_own() {
 
 #[tokio::test]
 async fn the_list_of_an_own_process_is_seen_by_its_session_only() {
-    let gateway = Gateway::start(&example("example")).await;
+    let config = format!("{}sharing = \"session\"\n", example("example"));
+    let gateway = Gateway::start(&config).await;
     let own = Client::that_can(&gateway, json!({"elicitation": {}})).await;
     let other = Client::open(&gateway).await;
     let (mut own_stream, mut other_stream) = (own.listen().await, other.listen().await);
@@ -184,6 +185,15 @@ async fn tools_for_clients_that_can_be_asked_are_in_their_first_lists() {
     let config = python("one", "IT_FOR_SAMPLING = \"think\"");
     let gateway = Gateway::start(&config).await;
     gateway.all_up().await;
+    let first = Client::open(&gateway).await;
+    until("the list without capabilities", || async {
+        let list = first.get("tools/list", json!({})).await;
+        (!names(&list["tools"]).contains(&"one__think")).then_some(())
+    })
+    .await;
+    first.delete().await;
+    let server = gateway.server("one").await;
+    assert_eq!(server["connection"]["separation"], json!(["lists_differ"]));
     let clients = (0..12).map(async |number| {
         let can_be_asked = number % 2 == 0;
         let capabilities = if can_be_asked {
@@ -203,7 +213,8 @@ async fn tools_for_clients_that_can_be_asked_are_in_their_first_lists() {
         client
     });
     let clients = soon("all lists", join_all(clients)).await;
-    assert_eq!(gateway.server_pids("one").len(), 2);
+    // The shared one, and one for each kind of client.
+    assert_eq!(gateway.server_pids("one").len(), 3);
     for client in clients {
         client.delete().await;
     }

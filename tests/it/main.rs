@@ -50,6 +50,7 @@ mod pins;
 mod plans;
 mod policy;
 mod previews;
+mod processes;
 mod prompts_and_resources;
 mod questions;
 mod quick_start;

@@ -73,6 +73,7 @@ fn assert_samples(text: &str, samples: &[&str]) {
 #[tokio::test]
 async fn metrics_are_those_that_are_documented_and_follow_what_happens() {
     let (gateway, metrics) = start(&example("one")).await;
+    gateway.all_up().await;
     let client = Client::open(&gateway).await;
     let said = client.call("one__echo", json!({"message": "m"})).await;
     assert_eq!(text_of(&said), "m");

@@ -80,7 +80,8 @@ async fn a_stopped_server_has_no_process_until_it_is_started() {
 
 #[tokio::test]
 async fn a_stop_ends_calls_and_connections_of_single_clients() {
-    let gateway = Gateway::start(&(quick() + &python("one", ""))).await;
+    let config = quick() + &python("one", "") + "sharing = \"session\"\n";
+    let gateway = Gateway::start(&config).await;
     let asked = Client::that_can(&gateway, json!({"sampling": {}})).await;
     let silent = Client::open(&gateway).await;
     assert_eq!(text_of(&asked.call("one__echo", json!({})).await), "one {}");

@@ -100,10 +100,10 @@ async fn a_client_that_cannot_be_asked_is_not_asked() {
     let client = Client::open(&gateway).await;
     let result = client.call("example__ask", json!({})).await;
     assert_eq!(result["isError"], true);
-    assert!(text_of(&result).contains("cannot be asked"), "{result}");
+    assert!(text_of(&result).contains("did not declare"), "{result}");
     let result = client.call("py__sample", json!({"text": "x"})).await;
     assert!(text_of(&result).contains("-32601"), "{result}");
-    // One that declares sampling is not asked for elicitation either.
+    // One that declares sampling is not asked for elicitation either; its server knows by now.
     let sampler = Client::that_can(&gateway, json!({"sampling": {}})).await;
     let result = sampler.call("example__ask", json!({})).await;
     assert!(text_of(&result).contains("cannot be asked"), "{result}");
@@ -112,13 +112,15 @@ async fn a_client_that_cannot_be_asked_is_not_asked() {
 
 #[tokio::test]
 async fn servers_read_what_their_client_declared_and_nothing_else() {
-    let gateway = Gateway::start(&python("py", "")).await;
+    let config = python("py", "") + "sharing = \"session\"\n";
+    let gateway = Gateway::start(&config).await;
     let declared = async |capabilities: Value| {
         let client = Client::that_can(&gateway, capabilities).await;
         let result = client.call("py__declared", json!({})).await;
         serde_json::from_str::<Value>(text_of(&result)).unwrap()
     };
-    assert_eq!(declared(json!({})).await, json!({"roots": {}}));
+    let none = json!({});
+    assert_eq!(declared(none).await, json!({"roots": {}}));
     let sampling = json!({"sampling": {"tools": {}}});
     assert_eq!(
         declared(sampling).await,
@@ -304,11 +306,25 @@ async fn sampling_and_roots_reach_the_client_that_called() {
 #[tokio::test]
 async fn over_the_cap_the_shared_connection_serves_and_says_so() {
     let gateway = Gateway::start(&format!("{}entries_max = 1\n", example("example"))).await;
+    let can_more = json!({"elicitation": {}, "sampling": {}});
+    let second = Client::that_can(&gateway, can_more).await;
+    // Two clients at once show that each needs its own process.
     let first = Client::that_can(&gateway, can_elicit()).await;
     let (_, mut events) = first.start("example__ask", json!({})).await;
     events.method("elicitation/create").await;
-    let can_more = json!({"elicitation": {}, "sampling": {}});
-    let second = Client::that_can(&gateway, can_more).await;
+    let result = second.call("example__ask", json!({})).await;
+    assert!(text_of(&result).contains("several clients"), "{result}");
+    first.delete().await;
+    gateway.setup.run(&["servers", "restart", "example"]);
+    until("a shared process without capabilities", || async {
+        let connection = &gateway.server("example").await["connection"];
+        let is_next = connection["shared"]["generation"] == 2;
+        (is_next && connection["own"] == json!([])).then_some(())
+    })
+    .await;
+    let first = Client::that_can(&gateway, can_elicit()).await;
+    let (_, mut events) = first.start("example__ask", json!({})).await;
+    events.method("elicitation/create").await;
     let result = second.call("example__ask", json!({})).await;
     assert!(text_of(&result).contains("cannot be asked"), "{result}");
     let server = gateway.server("example").await;

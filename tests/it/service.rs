@@ -103,11 +103,13 @@ async fn the_manager_receives_every_event() {
     assert_eq!(text_of(&client.call("py__echo", json!({})).await), "py {}");
     // Neither the socket nor the manager's words reach the servers.
     let ours = processes_of(&manager.setup.mark());
-    let mut servers = processes_of("IT_SERVER=py");
-    servers.retain(|pid| ours.contains(pid));
-    let [server] = servers[..] else {
-        panic!("processes of the server: {servers:?}");
-    };
+    let server = until("its only process", || async {
+        let mut servers = processes_of("IT_SERVER=py");
+        servers.retain(|pid| ours.contains(pid));
+        let [server] = servers[..] else { return None };
+        Some(server)
+    })
+    .await;
     let environment = std::fs::read_to_string(format!("/proc/{server}/environ")).unwrap();
     assert!(!environment.contains("LISTEN_") && !environment.contains("NOTIFY_SOCKET"));
     let files = std::fs::read_dir(format!("/proc/{server}/fd")).unwrap();

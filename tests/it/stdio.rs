@@ -189,7 +189,11 @@ async fn any_number_run_beside_each_other_and_beside_a_gateway() {
             .await;
         assert_eq!(text_of(&result), "hi");
     }
-    assert_eq!(gateway.server_pids("example").len(), 4);
+    until("a process for each", || async {
+        let processes = gateway.server_pids("example").len();
+        (processes == 4).then_some(())
+    })
+    .await;
     let mut found: Vec<String> = std::fs::read_dir(gateway.data_dir().join("stdio"))
         .unwrap()
         .map(|entry| entry.unwrap().file_name().into_string().unwrap())

@@ -101,7 +101,8 @@ async fn stopping_takes_grandchildren_and_tells_http_servers() {
 
 #[tokio::test]
 async fn a_killed_gateway_leaves_no_child() {
-    let config = format!("{}{}", example("example"), python("py", ""));
+    let own = "sharing = \"session\"\n";
+    let config = format!("{}{own}{}", example("example"), python("py", ""));
     let mut gateway = Gateway::start(&config).await;
     let client = Client::that_can(&gateway, json!({"elicitation": {}})).await;
     client.call("example__echo", json!({"message": "m"})).await;
@@ -137,7 +138,7 @@ fn with_an_orphan(setup: &Setup) -> String {
     std::fs::write(setup.path("stray.py"), orphan).unwrap();
     let start = format!("python3 stray.py; exec python3 {server}");
     format!(
-        "{}[servers.py]\nera = \"legacy\"\ncommand = \"sh\"\nargs = [\"-c\", \"{start}\"]\n\
+        "{}[servers.py]\nera = \"legacy\"\nsharing = \"shared\"\ncommand = \"sh\"\nargs = [\"-c\", \"{start}\"]\n\
          env = {{ IT_MARK = \"${{IT_MARK}}\", IT_SERVER = \"py\" }}\n",
         quick()
     )

@@ -256,7 +256,8 @@ async fn the_level_and_subscriptions_are_back_at_the_server() {
 
 #[tokio::test]
 async fn a_connection_of_its_own_is_back_with_its_subscriptions() {
-    let mut gateway = Gateway::start(&python("py", "")).await;
+    let config = python("py", "") + "sharing = \"session\"\n";
+    let mut gateway = Gateway::start(&config).await;
     let mut client = Client::that_can(&gateway, json!({"sampling": {}})).await;
     client
         .get("resources/subscribe", json!({"uri": "it://shared"}))

@@ -141,10 +141,10 @@ async fn a_tool_is_called_with_arguments_of_its_types() {
     let (code, out, error) = called(&["one__add", "a=1"]).await;
     assert_eq!((code, out.as_str()), (1, "argument `b` is missing\n"));
     assert_eq!(error, "tool \"one__add\" failed\n");
-    // Without a terminal nobody can be asked, and the server knows.
+    // Without a terminal nobody can be asked, and the server reads why.
     let (code, out, _) = called(&["one__ask"]).await;
     assert_eq!(code, 1);
-    assert!(out.contains("cannot be asked"), "{out}");
+    assert!(out.contains("did not declare"), "{out}");
     let sessions = until("the end of the sessions", || async {
         let status = gateway.status().await;
         (status["sessions"] == 0).then_some(())

@@ -236,11 +236,17 @@ fn connection_facts(connection: &ServerStatusView) -> Vec<String> {
     facts
 }
 
-/// Lines below a server: its breakers, and its connections for individual clients.
+/// Lines below a server: its breakers, why its clients do not share a process, and its connections
+/// for individual clients.
 fn under(server: &ServerStatus, below: &str, screen: &Screen) -> String {
     let mut text = String::new();
     for breaker in server.open_breakers() {
         text.push_str(&format!("   {below}   └─ {}\n", breaker_text(breaker)));
+    }
+    for reason in server.connection.iter().flat_map(|it| &it.separation) {
+        let line = format!("   {below}   └─ {}", reason.as_str());
+        text.push_str(&screen.cut(&line, 0));
+        text.push('\n');
     }
     for own in server.connection.iter().flat_map(|it| &it.own) {
         let OwnConnectionView {

@@ -289,7 +289,7 @@ keys! {
         /// Protocol era (docs/revisions.md): "modern" (from 2026-07-28), "legacy" (before), or
         /// probe ("auto").
         era: era(), Reconnects;
-        /// Time after which the "legacy" handshake is sent as well.
+        /// Time after which a silent server is also asked for the other era.
         era_probe_timeout in limits.era_probe_timeout: duration(10 * MILLI..=HOUR);
         /// How long the probed era is cached.
         era_remembered in limits.era_remembered: duration(SECOND..=30 * DAY);

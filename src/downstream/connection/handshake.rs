@@ -67,6 +67,14 @@ pub(crate) fn initialize_params(
 ) -> Value {
     let mut capabilities = profile.as_map().clone();
     capabilities.retain(|name, _| revision >= capability_since(name));
+    if revision < Revision::V2025_11_25 {
+        // Neither had parts before.
+        for name in ["elicitation", "sampling"] {
+            capabilities
+                .entry(name)
+                .and_modify(|parts| *parts = json!({}));
+        }
+    }
     capabilities.entry("roots").or_insert_with(|| json!({}));
     let client: Option<Value> = client.and_then(|info| serde_json::from_str(info).ok());
     json!({
@@ -80,7 +88,7 @@ pub(crate) fn initialize_params(
 fn capability_since(name: &str) -> Revision {
     match name {
         "elicitation" => Revision::V2025_06_18,
-        "tasks" => Revision::V2025_11_25,
+        "tasks" | "extensions" => Revision::V2025_11_25,
         _ => Revision::V2024_10_07,
     }
 }

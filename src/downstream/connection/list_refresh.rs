@@ -44,6 +44,8 @@ pub(super) struct ServerLists {
     /// once.
     tools_refused: bool,
     read_at: ListTimes,
+    /// Whether lists of this incarnation were published.
+    is_published: bool,
     /// When a client's request last triggered a fetch of each list.
     reread_at: ListTimes,
 }
@@ -65,6 +67,7 @@ impl ServerLists {
             failed: Vec::new(),
             tools_refused: false,
             read_at: ListTimes::default(),
+            is_published: false,
             reread_at: ListTimes::default(),
         }
     }
@@ -363,13 +366,21 @@ impl ServerLists {
         control.tell_senders(|| SenderCommand::HeadersKnown);
     }
 
-    fn publish(&self, control: &mut Control) {
+    fn publish(&mut self, control: &mut Control) {
         let part = Arc::new(self.part.clone());
+        let is_first = !std::mem::replace(&mut self.is_published, true);
+        if is_first {
+            control.spec.lists_first(&part, self.read_at);
+        }
         control.spec.last_part.store(Some(part.clone()));
         if control.is_modern() && control.spec.of_server.connector.knows_call_of_requests() {
             self.publish_headers(control);
         }
+        // The comparison of the lists decides this when it ends.
+        let is_hidden = control.spec.hides_lists();
         control.spec.listed.send_replace(true);
-        control.send_event(ServerEvent::Listed(part, self.read_at));
+        if !is_hidden {
+            control.send_event(ServerEvent::Listed(part, self.read_at));
+        }
     }
 }

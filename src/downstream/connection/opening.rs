@@ -52,6 +52,7 @@ impl Connection {
                 true => spec.of_all.starts.enter().await,
                 false => None,
             };
+            spec.opens().await;
             (spec.look_up_era().await, place)
         };
         let beginning = wrap_future::<_, Self>(beginning);
@@ -75,7 +76,8 @@ impl Connection {
         let senders = Box::new(senders);
         let timeouts = StepTimeouts::of(&self.spec.settings(), Duration::ZERO);
         let known = KnownEra::Configured(Era::Legacy);
-        let era_probe = Box::new(EraProbe::new(known, timeouts, Instant::now()));
+        let era_probe = EraProbe::new(known, Era::Legacy, timeouts, Instant::now());
+        let era_probe = Box::new(era_probe);
         self.living = Some(self.spec.of_server.era.live());
         self.control.state = ConnectionState::Handshaking { senders, era_probe };
         // The session worked before; if the server lost it, a new one is opened.
@@ -123,7 +125,12 @@ impl Connection {
             false => LOGIN_WITHIN,
         };
         let timeouts = StepTimeouts::of(&settings, sign_in);
-        let mut era_probe = Box::new(EraProbe::new(known, timeouts, Instant::now()));
+        let preferred = match self.spec.of_server.connector.starts_process() {
+            true => Era::Legacy,
+            false => Era::Modern,
+        };
+        let era_probe = EraProbe::new(known, preferred, timeouts, Instant::now());
+        let mut era_probe = Box::new(era_probe);
         let of_shared = self.spec.last_part.load();
         if let Some(part) = of_shared.as_ref().filter(|_| self.spec.is_own_session()) {
             era_probe.offer(part.revision);
@@ -203,7 +210,8 @@ impl Connection {
         let offered = era_probe.map(|era_probe| era_probe.offered());
         let offered = offered.unwrap_or(Revision::NEWEST_LEGACY);
         let key = &self.spec.key;
-        let params = handshake::initialize_params(&key.profile(), offered, key.client_info());
+        let params =
+            handshake::initialize_params(&self.spec.declared(), offered, key.client_info());
         self.control
             .ask_server(&Method::Initialize, &params, OwnRequest::Initialize);
     }
@@ -320,10 +328,17 @@ impl Connection {
             return false;
         };
         let ended = era_probe.ended_when_asked(is_read);
+        let ended_over_handshake = era_probe.ended_over_handshake(is_read);
         if !ended && (era_probe.first() == Era::Modern || self.spec.key.era.is_some()) {
             self.disproved();
         }
-        if !ended || !self.spec.of_server.connector.starts_process() {
+        if !self.spec.of_server.connector.starts_process() {
+            return false;
+        }
+        if !ended {
+            if ended_over_handshake {
+                self.spec.of_server.era.ended_over_handshake();
+            }
             return false;
         }
         let ending = self.spec.shown(ending.clone());

@@ -20,12 +20,13 @@ use crate::downstream::era::KnownEra;
 use crate::downstream::in_flight::client_tasks::ClientTasks;
 use crate::downstream::parts::{PoolParts, ServerParts};
 use crate::downstream::resilience::admission::ConnectionLoad;
-use crate::downstream::server_event::{RoutedServerEvent, ServerEvent};
+use crate::downstream::separation::Comparison;
+use crate::downstream::server_event::{ListTimes, RoutedServerEvent, ServerEvent};
 use crate::downstream::session_status::SessionStatus;
 use crate::downstream::settings::{ServerSettings, Sharing};
 use crate::downstream::starting::StartProgress;
 use crate::id::{ServerName, SessionId};
-use crate::protocol::{Era, LogLevel, Revision};
+use crate::protocol::{DeclaredCapabilities, Era, LogLevel, Revision};
 use crate::telemetry::LogSource;
 use crate::transport::{HttpSession, LinkError, Recorder};
 
@@ -49,6 +50,8 @@ pub(crate) struct ConnectionSpec {
     pub(crate) param_headers: ArcSwap<HashMap<String, ParamHeaders>>,
     /// The items that the server last offered, valid until an incarnation lists them again.
     pub(crate) last_part: ArcSwapOption<ServerPart>,
+    /// What the current incarnation listed first, before calls could change it, if that is compared.
+    pub(crate) first_lists: ArcSwapOption<FirstLists>,
     /// Whether the server was ever listed.
     pub(crate) listed: watch::Sender<bool>,
     /// State of the session, for operators.
@@ -57,6 +60,12 @@ pub(crate) struct ConnectionSpec {
     pub(crate) called: CalledLists,
     /// One client's session, while the server knows it.
     pub(crate) own_session: OwnSession,
+}
+
+/// The items that an incarnation listed first, and when they were read.
+pub(crate) struct FirstLists {
+    pub(crate) part: Arc<ServerPart>,
+    pub(crate) read_at: ListTimes,
 }
 
 /// A client's own session at an HTTP server, as its connection and the pool see it.
@@ -145,6 +154,11 @@ impl ConnectionSpec {
         !is_of_one && !self.of_server.settings.load().limits.share_logs
     }
 
+    /// Whether log lines that belong to no call are for all clients of the connection.
+    pub(crate) fn shares_logs(&self) -> bool {
+        !self.key.is_exclusive() && self.of_server.settings.load().limits.share_logs
+    }
+
     /// Whether the connection is one client's session at a server behind a URL whose other
     /// connections are shared. It does only what the client requests, which keeps it cheap.
     pub(crate) fn is_own_session(&self) -> bool {
@@ -160,6 +174,58 @@ impl ConnectionSpec {
         let is_session =
             self.is_own_session() && !self.of_server.connector.knows_call_of_requests();
         is_session || self.own_session.is_open()
+    }
+
+    /// Capabilities that the connection declares to the server.
+    pub(crate) fn declared(&self) -> DeclaredCapabilities {
+        match self.declares_all() {
+            true => DeclaredCapabilities::all(),
+            false => self.key.profile(),
+        }
+    }
+
+    /// Whether this is the process that clients of any capabilities share.
+    pub(crate) fn declares_all(&self) -> bool {
+        self.serves_any() && self.of_server.separation.declares_all()
+            || self.key.owner.is_stand_in()
+    }
+
+    /// Whether the server's shared process can serve clients of any capabilities.
+    fn serves_any(&self) -> bool {
+        self.key.is_shared()
+            && self.of_server.connector.starts_process()
+            && self.of_server.settings.load().sharing == Sharing::Auto
+    }
+
+    /// Records what this incarnation listed first.
+    pub(crate) fn lists_first(&self, part: &Arc<ServerPart>, read_at: ListTimes) {
+        if !self.serves_any() && !self.key.is_plain() {
+            return;
+        }
+        let part = part.clone();
+        let lists = Arc::new(FirstLists { part, read_at });
+        self.first_lists.store(Some(lists.clone()));
+        if self.serves_any() {
+            let is_whole = self.session.trouble().is_none();
+            (self.of_server.separation).shared_listed(&lists.part, is_whole);
+        }
+    }
+
+    /// Whether no client sees the lists of this connection, because they are only compared.
+    pub(crate) fn hides_lists(&self) -> bool {
+        let separation = &self.of_server.separation;
+        let is_shown =
+            separation.is_plain_apart() && separation.comparison() == Comparison::Settled;
+        self.key.is_plain() && !is_shown
+    }
+
+    /// Records that the connection opens, which decides what it declares.
+    pub(crate) async fn opens(&self) {
+        if self.serves_any() {
+            self.of_server.separation.load().await;
+            self.of_server.separation.shared_opens();
+            self.first_lists.store(None);
+        }
     }
 
     pub(crate) fn server(&self) -> &ServerName {

@@ -27,6 +27,8 @@ const ERAS: &str = "era/";
 pub(crate) struct ServerEra {
     settings: Arc<ArcSwap<ServerSettings>>,
     store: Arc<dyn Store>,
+    /// Whether each connection is a process, which keeps the era of its first message.
+    starts_process: bool,
     known: Mutex<EraMemory>,
     /// Live connections in the known era, which keep it from expiring.
     living: AtomicUsize,
@@ -44,8 +46,9 @@ struct EraMemory {
     speaks_older: Option<bool>,
     /// Whether the server answered the last HTTP handshake with a session id.
     has_sessions: Option<bool>,
-    /// Whether `server/discover` was temporarily refused, as by servers that do not know it.
-    is_undecided: bool,
+    /// Era to try next: `server/discover` was temporarily refused, as by servers that do not know
+    /// it, or a process exited over `initialize`.
+    guess: Option<Era>,
 }
 
 /// Known facts about the era of a server.
@@ -76,7 +79,7 @@ pub(crate) enum KnownEra {
     Configured(Era),
     /// Detected earlier, or probable: the first question is of this era.
     Remembered(Era),
-    /// The other era's question was temporarily refused, so this one is tried.
+    /// The other era's question was temporarily refused or ended the process, so this one is tried.
     Guessed(Era),
     Unknown,
 }
@@ -101,10 +104,15 @@ impl fmt::Debug for ServerEra {
 }
 
 impl ServerEra {
-    pub(crate) fn new(settings: Arc<ArcSwap<ServerSettings>>, store: Arc<dyn Store>) -> Self {
+    pub(crate) fn new(
+        settings: Arc<ArcSwap<ServerSettings>>,
+        store: Arc<dyn Store>,
+        starts_process: bool,
+    ) -> Self {
         Self {
             settings,
             store,
+            starts_process,
             known: Mutex::default(),
             living: AtomicUsize::new(0),
         }
@@ -136,10 +144,9 @@ impl ServerEra {
             KnownEra::Remembered(era)
         } else if self.known.lock().ended_when_asked {
             KnownEra::Remembered(Era::Legacy)
-        } else if self.known.lock().is_undecided {
-            KnownEra::Guessed(Era::Legacy)
         } else {
-            KnownEra::Unknown
+            let guess = self.known.lock().guess;
+            guess.map_or(KnownEra::Unknown, KnownEra::Guessed)
         }
     }
 
@@ -156,8 +163,10 @@ impl ServerEra {
 
     /// Records that the server answered in this era; the store is updated in the background.
     pub(crate) fn remember(&self, era: Era) {
+        // A program was asked for a handshake first.
+        let speaks_older = (self.starts_process && era == Era::Modern).then_some(false);
         if self.usable() != Some(era) {
-            self.keep(era, (None, None));
+            self.keep(era, (speaks_older, None));
         }
     }
 
@@ -225,7 +234,7 @@ impl ServerEra {
         if self.usable().is_none() {
             let mut known = self.known.lock();
             known.era = Some(era);
-            known.is_undecided = false;
+            known.guess = None;
         }
     }
 
@@ -237,7 +246,13 @@ impl ServerEra {
     /// Records that the first question was temporarily refused. The next connection sends the other
     /// one, so that each attempt costs one request and a server of either era is detected.
     pub(crate) fn refused_for_now(&self, asked: Era) {
-        self.known.lock().is_undecided = asked == Era::Modern;
+        self.known.lock().guess = (asked == Era::Modern).then_some(Era::Legacy);
+    }
+
+    /// Records that a process exited after `initialize`; the next one is first asked for the newer
+    /// era.
+    pub(crate) fn ended_over_handshake(&self) {
+        self.known.lock().guess = Some(Era::Modern);
     }
 
     /// Records that a process exited after `server/discover`; the next one first gets a handshake.
@@ -258,7 +273,10 @@ impl ServerEra {
         let entry = entries.into_iter().find(|entry| entry.key == key)?;
         let kept: StoredEra = serde_json::from_slice(&entry.value).ok()?;
         let same = kept.identity == settings.identity();
-        same.then_some((kept, entry.expires_in?))
+        // An earlier version asked programs for the newer era first.
+        let is_tried = kept.era == Era::Legacy || kept.speaks_older == Some(false);
+        let counts = same && (is_tried || !self.starts_process);
+        counts.then_some((kept, entry.expires_in?))
     }
 
     fn found(
@@ -295,6 +313,7 @@ impl EraMemory {
         self.ended_when_asked = false;
         self.speaks_older = None;
         self.has_sessions = None;
+        self.guess = None;
     }
 
     fn usable(&self, now: Instant, is_in_use: bool) -> Option<Era> {

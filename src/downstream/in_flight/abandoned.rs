@@ -48,8 +48,15 @@ impl AbandonedRequests {
 
     /// Whether all requests belong to this session.
     pub(super) fn are_of(&self, session: SessionId, now: Instant) -> bool {
-        let has_others = self.others_until.is_some_and(|until| until > now);
         let mut requests = self.by_wire_id.values();
-        !has_others && requests.all(|request| request.session == Some(session))
+        !self.has_others(now) && requests.all(|request| request.session == Some(session))
+    }
+
+    pub(super) fn are_none(&self, now: Instant) -> bool {
+        !self.has_others(now) && self.by_wire_id.is_empty()
+    }
+
+    fn has_others(&self, now: Instant) -> bool {
+        self.others_until.is_some_and(|until| until > now)
     }
 }

@@ -3,7 +3,6 @@
 use tokio::time::Instant;
 
 use crate::downstream::in_flight::call::InFlightCall;
-use crate::downstream::in_flight::unowned_messages::is_same_client;
 use crate::id::QuickMap;
 use crate::memory::TimerTable;
 
@@ -108,7 +107,7 @@ impl CallTable {
     pub(super) fn newest_of_sole_client(&self) -> Option<u64> {
         let newest = self.newest()?;
         let is_of_client = |call: &InFlightCall| {
-            call.number == newest.number || is_same_client(&call.caller, &newest.caller)
+            call.number == newest.number || call.caller.is_same_client(&newest.caller)
         };
         self.calls
             .values()

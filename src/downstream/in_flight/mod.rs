@@ -174,7 +174,7 @@ impl CallsInFlight {
             }
             return call.reply.answer(Err(not_sent(self.server.name(), error)));
         }
-        self.users.add(call.caller.session);
+        self.users.add(&call.caller);
         self.calls.insert(call);
     }
 
@@ -278,6 +278,7 @@ impl CallsInFlight {
             }
         };
         let is_progress = notification.method == Method::Progress;
+        let is_for_all = wire_id.is_none() && self.is_for_all(&notification);
         let Some(call) = number.and_then(|number| self.calls.get_mut(number)) else {
             // Progress after the answer is dropped, unless the call continues as a task. A log
             // line is still of interest.
@@ -296,12 +297,22 @@ impl CallsInFlight {
             task.server_reports_progress = true;
         }
         let number = call.number;
+        if is_for_all {
+            let line = UnhandledEvent::Notification(notification.clone());
+            self.unhandled.push(line);
+        }
         if call.reply.hold(notification, self.server.budget()) {
             self.holding.push(number);
         }
         if is_progress {
             self.extend(number, now);
         }
+    }
+
+    /// Whether a message that names no call is a log line which all clients receive.
+    fn is_for_all(&self, notification: &Notification) -> bool {
+        let is_line = notification.method == Method::LogMessage && !self.server.is_modern();
+        is_line && self.server.spec.shares_logs()
     }
 
     /// Handles a status notification of the server: it concerns a call's task, or one that a client
@@ -394,9 +405,12 @@ impl CallsInFlight {
     /// receive. With several links, the connection searches all of them instead.
     fn sole_call(&self) -> Option<u64> {
         let spec = &self.server.spec;
-        let is_for_one = !self.server.knows_call_of_requests() && spec.keeps_logs();
-        let is_candidate = spec.key.is_leased() || is_for_one;
-        self.calls.newest_of_sole_client().filter(|_| is_candidate)
+        let number = self.calls.newest_of_sole_client()?;
+        let call = self.calls.get(number)?;
+        // A line that all sessions receive reaches a client without a session only over its call.
+        let is_alone = spec.keeps_logs() || call.caller.session.is_none();
+        let is_for_one = is_alone && !self.server.knows_call_of_requests();
+        (spec.key.is_leased() || is_for_one).then_some(number)
     }
 
     fn extend(&mut self, number: u64, now: Instant) {

@@ -1,13 +1,14 @@
 //! Questions of the server to the clients of calls, until they are answered.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use actix::Recipient;
 use serde::Deserialize;
 
 use crate::downstream::call_request::{CancelledQuestion, ClientAnswer, Question, Reply, TaskMode};
+use crate::downstream::caller::Caller;
 use crate::downstream::in_flight::task_request::detach_from_task;
-use crate::id::SessionId;
 use crate::protocol::{Notification, Request, RequestId};
 
 /// A question to a client, and the calls that wait for its answer.
@@ -29,19 +30,23 @@ pub(super) struct PendingQuestions {
 }
 
 /// The clients whose calls were sent over a link.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub(super) enum LinkUsers {
     Nobody,
-    One(SessionId),
-    /// Several sessions, or a client without a session.
+    /// One session.
+    One(Arc<Caller>),
+    /// Clients without a session.
+    Sessionless,
+    /// Several sessions, or sessions and clients without one.
     Several,
 }
 
 impl LinkUsers {
-    pub(super) fn add(&mut self, session: Option<SessionId>) {
-        *self = match (*self, session) {
-            (Self::Nobody, Some(session)) => Self::One(session),
-            (Self::One(first), Some(session)) if session == first => Self::One(first),
+    pub(super) fn add(&mut self, caller: &Arc<Caller>) {
+        *self = match self {
+            Self::Nobody if caller.session.is_some() => Self::One(caller.clone()),
+            Self::One(first) if first.is_same_client(caller) => return,
+            Self::Nobody | Self::Sessionless if caller.session.is_none() => Self::Sessionless,
             _ => Self::Several,
         };
     }

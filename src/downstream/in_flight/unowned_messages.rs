@@ -10,12 +10,15 @@ use tokio::time::Instant;
 
 use crate::downstream::caller::Caller;
 use crate::downstream::connection::spec::ConnectionSpec;
-use crate::downstream::connection_key::ConnectionOwner;
+use crate::downstream::connection_key::{Audience, ConnectionOwner};
 use crate::downstream::in_flight::CallsInFlight;
 use crate::downstream::in_flight::pending_questions::LinkUsers;
+use crate::downstream::separation::SeparationReason;
 use crate::downstream::server_event::{ServerEvent, SharedQuestion};
-use crate::downstream::server_request::{asks_client, gateway_answer, refusal};
-use crate::id::SessionId;
+use crate::downstream::server_request::{
+    asks_client, gateway_answer, refusal, undeclared, undeclared_refusal,
+};
+use crate::id::{Principal, SessionId};
 use crate::protocol::{Method, Notification, Request};
 use crate::telemetry::LogSource;
 
@@ -43,21 +46,26 @@ pub(crate) enum RecentClient {
     #[default]
     Nobody,
     One(Arc<Caller>, Instant),
-    /// Calls of several clients ended within a short time.
-    Several(Instant),
+    /// Calls of several clients ended within a short time; with their principal, if it is the same.
+    Several(Instant, Option<Principal>),
 }
 
 impl RecentClient {
     /// Records that a call of this client ended.
     pub(super) fn add(&mut self, caller: &Arc<Caller>, at: Instant) {
         *self = match self {
-            Self::One(last, before) if is_same_client(last, caller) => {
+            Self::One(last, before) if last.is_same_client(caller) => {
                 Self::One(caller.clone(), at.max(*before))
             }
-            Self::One(_, before) | Self::Several(before) if are_close(*before, at) => {
-                Self::Several(at.max(*before))
+            Self::One(last, before) if are_close(*before, at) => {
+                let is_same = last.principal == caller.principal;
+                Self::Several(at.max(*before), is_same.then(|| caller.principal.clone()))
             }
-            Self::One(_, before) | Self::Several(before) if *before > at => return,
+            Self::Several(before, principal) if are_close(*before, at) => {
+                let principal = principal.take().filter(|it| *it == caller.principal);
+                Self::Several(at.max(*before), principal)
+            }
+            Self::One(_, before) | Self::Several(before, _) if *before > at => return,
             _ => Self::One(caller.clone(), at),
         };
     }
@@ -65,10 +73,19 @@ impl RecentClient {
     fn merge(&mut self, other: &Self) {
         match (&*self, other) {
             (_, Self::One(caller, at)) => self.add(caller, *at),
-            (Self::One(_, before) | Self::Several(before), Self::Several(at))
+            (Self::One(_, before) | Self::Several(before, _), Self::Several(at, _))
                 if *before > *at && !are_close(*before, *at) => {}
-            (_, Self::Several(at)) => *self = Self::Several(*at),
+            (_, Self::Several(at, _)) => *self = Self::Several(*at, None),
             (_, Self::Nobody) => {}
+        }
+    }
+
+    /// Whether a call of another principal can have ended a moment ago.
+    fn is_of_other(&self, principal: &Principal, now: Instant) -> bool {
+        match self {
+            Self::Nobody => false,
+            Self::One(caller, at) => caller.principal != *principal && are_close(*at, now),
+            Self::Several(at, of_all) => of_all.as_ref() != Some(principal) && are_close(*at, now),
         }
     }
 
@@ -81,8 +98,19 @@ impl RecentClient {
     }
 }
 
-pub(super) fn is_same_client(one: &Caller, other: &Caller) -> bool {
-    one.session.is_some() && one.session == other.session
+/// A client of a shared connection that the server's question is for.
+struct SharingClient {
+    session: Option<SessionId>,
+    audience: Audience,
+}
+
+impl SharingClient {
+    fn of(caller: &Caller) -> Self {
+        Self {
+            session: caller.session,
+            audience: caller.audience(),
+        }
+    }
 }
 
 fn are_close(one: Instant, other: Instant) -> bool {
@@ -99,7 +127,7 @@ impl CallsInFlight {
         let key = &spec.key;
         // The next call on a leased connection comes from another client.
         let is_of_nobody = of_ended_call && key.is_leased();
-        let profile = key.profile();
+        let profile = spec.declared();
         let has_answer = match request.method {
             // The session decides, because it knows whether its client sees only this server.
             _ if key.session().is_some() => true,
@@ -122,28 +150,64 @@ impl CallsInFlight {
         }
     }
 
-    /// Handles a question that names no call, on a shared connection. Roots apply to the whole
-    /// connection, so a server that asks for them needs one connection per client.
+    /// Handles a question that names no call, on a shared connection: it is for the client of the
+    /// only call that can have caused it.
     fn on_unattributed(&mut self, request: Request) {
-        let isolation = self.server.spec.of_server.isolation.clone();
-        let ConnectionOwner::Audience(audience) = self.server.spec.key.owner.clone() else {
-            return self.answer_from_gateway(&request);
-        };
-        let session = isolation
-            .claimant(&audience)
-            .or_else(|| self.session_of_questions());
-        match session {
-            Some(session) => {
-                if request.method == Method::RootsList {
-                    isolation.require(&request.method);
-                    isolation.claim(&audience, session);
+        let client = self.client_of_questions();
+        if request.method == Method::RootsList {
+            return self.on_roots(request, client);
+        }
+        let spec = self.server.spec.clone();
+        let separation = &spec.of_server.separation;
+        match client {
+            Some(client) => match undeclared(&request, &client.audience.profile) {
+                Some(capability) if spec.declares_all() => {
+                    separation.require(SeparationReason::AsksUndeclared);
+                    self.server
+                        .link
+                        .write(undeclared_refusal(&request, capability));
                 }
-                self.ask_client(request, ConnectionOwner::Session(session, audience));
-            }
+                _ => self.ask_sole_client(request, client),
+            },
             None => {
-                isolation.require(&request.method);
-                self.server.link.write(refusal(&request));
+                separation.require(SeparationReason::Unattributed);
+                match self.users {
+                    LinkUsers::Nobody => self.answer_from_gateway(&request),
+                    LinkUsers::One(_) | LinkUsers::Sessionless | LinkUsers::Several => {
+                        self.server.link.write(refusal(&request));
+                    }
+                }
             }
+        }
+    }
+
+    /// Handles a request for roots, which apply to the whole connection: its only client so far
+    /// keeps it, and later ones with roots get others. Nobody else's roots are put into a process
+    /// that clients share.
+    fn on_roots(&mut self, request: Request, client: Option<SharingClient>) {
+        let spec = self.server.spec.clone();
+        let separation = &spec.of_server.separation;
+        separation.require(SeparationReason::Roots);
+        let is_of_all = spec.declares_all();
+        let is_only_client = spec.key.is_shared()
+            && matches!(self.users, LinkUsers::One(_) | LinkUsers::Sessionless);
+        match client.filter(|client| client.audience.profile.has_roots()) {
+            Some(client) if !is_of_all || is_only_client => {
+                separation.claim(spec.key.owner.clone(), client.session);
+                self.ask_sole_client(request, client);
+            }
+            None if !is_of_all => self.server.link.write(refusal(&request)),
+            _ => self.answer_from_gateway(&request),
+        }
+    }
+
+    fn ask_sole_client(&mut self, request: Request, client: SharingClient) {
+        match client.session {
+            Some(session) => {
+                self.ask_client(request, ConnectionOwner::Session(session, client.audience));
+            }
+            // Its call is the only one in flight.
+            None => drop(self.ask_any(request)),
         }
     }
 
@@ -161,22 +225,38 @@ impl CallsInFlight {
         self.server.link.write(gateway_answer(request, roots));
     }
 
-    /// The session that receives questions which name no call: the only session that ever called;
-    /// before the first call, the one that opened the connection; otherwise the session of all
-    /// calls that the server may be working on. `None` if there can be several.
-    fn session_of_questions(&self) -> Option<SessionId> {
-        match self.users {
-            LinkUsers::Nobody => return self.server.spec.opener,
-            LinkUsers::One(session) => return Some(session),
-            LinkUsers::Several => {}
+    /// The client that receives questions which name no call: the one that keeps the connection;
+    /// the only session that ever called; before the first call, the one that opened the connection;
+    /// otherwise the client of all calls that the server may be working on. `None` if there can be
+    /// several.
+    fn client_of_questions(&self) -> Option<SharingClient> {
+        let spec = &self.server.spec;
+        let of_audience = |session| {
+            let audience = spec.key.owner.audience().filter(|_| !spec.declares_all());
+            let (session, audience) = (Some(session), audience?.clone());
+            Some(SharingClient { session, audience })
+        };
+        let claimant = spec.of_server.separation.claimant(&spec.key.owner);
+        if let Some(client) = claimant.and_then(of_audience) {
+            return Some(client);
         }
-        let session = self.calls.iter().next()?.caller.session?;
+        match &self.users {
+            LinkUsers::Nobody => return spec.opener.and_then(of_audience),
+            LinkUsers::One(caller) => return Some(SharingClient::of(caller)),
+            LinkUsers::Sessionless | LinkUsers::Several => {}
+        }
         let now = Instant::now();
-        let mut in_flight = self.calls.iter().map(|call| call.caller.session);
-        let are_same =
-            in_flight.all(|it| it == Some(session)) && self.abandoned.are_of(session, now);
-        // Clients' tasks can also ask questions.
-        (are_same && !self.server.spec.client_tasks.any(now)).then_some(session)
+        let caller = &self.calls.newest()?.caller;
+        let is_only_one = match caller.session {
+            Some(session) => {
+                let mut in_flight = self.calls.iter().map(|call| call.caller.session);
+                in_flight.all(|it| it == Some(session)) && self.abandoned.are_of(session, now)
+            }
+            None => self.calls.len() == 1 && self.abandoned.are_none(now),
+        };
+        // Clients' tasks can also ask questions, and so can a call that was just answered.
+        let is_late = self.recent.is_of_other(&caller.principal, now);
+        (is_only_one && !is_late && !spec.client_tasks.any(now)).then(|| SharingClient::of(caller))
     }
 
     /// Asks the client of the calls in flight, on a link that cannot attribute questions but serves
@@ -279,7 +359,7 @@ fn shown_log_line(notification: &Notification) -> String {
 mod tests {
     use super::*;
     use crate::downstream::client_info::ClientInfo;
-    use crate::id::{Principal, SessionId, ViewId};
+    use crate::id::ViewId;
     use crate::protocol::{DeclaredCapabilities, Revision};
 
     fn caller(session: Option<SessionId>) -> Arc<Caller> {
@@ -331,6 +411,43 @@ mod tests {
                 let found = recent.client(at(now)).map(|caller| caller.session);
                 assert_eq!(found, expected.map(|caller| caller.session), "{now}");
             }
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_question_after_a_call_of_another_principal_reaches_nobody() {
+        let of = |principal: Principal, number| {
+            let session = SessionId::new(uuid::Uuid::from_u128(number));
+            let caller = Caller::clone(&caller(Some(session)));
+            Arc::new(Caller {
+                principal,
+                ..caller
+            })
+        };
+        let bob = Principal::of("https://issuer.example", "bob");
+        let [a, b] = [1, 2].map(|number| of(Principal::Anonymous, number));
+        let c = of(bob, 3);
+        let begun = Instant::now();
+        let at = |millis| begun + Duration::from_millis(millis);
+        // The calls that ended, with their times; whether one of another principal than the
+        // anonymous one can have ended a moment before.
+        type Case<'a> = (&'a [(&'a Arc<Caller>, u64)], u64, bool);
+        let table: [Case<'_>; 7] = [
+            (&[], 0, false),
+            (&[(&a, 0), (&b, 500)], 600, false),
+            (&[(&c, 0)], 999, true),
+            (&[(&c, 0)], 1000, false),
+            (&[(&a, 0), (&c, 500)], 600, true),
+            (&[(&c, 0), (&a, 500), (&b, 900)], 1400, true),
+            (&[(&a, 0), (&b, 500), (&a, 1600)], 1700, false),
+        ];
+        for (ended, now, expected) in table {
+            let mut recent = RecentClient::default();
+            for (caller, millis) in ended {
+                recent.add(caller, at(*millis));
+            }
+            let found = recent.is_of_other(&Principal::Anonymous, at(now));
+            assert_eq!(found, expected, "{now}");
         }
     }
 }

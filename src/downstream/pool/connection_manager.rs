@@ -23,26 +23,27 @@ use crate::downstream::connection::spec::{
 };
 use crate::downstream::connection_key::{ConnectionKey, ConnectionOwner};
 use crate::downstream::era::ServerEra;
-use crate::downstream::isolation::Isolation;
 use crate::downstream::notification_budget::NotificationBudget;
 use crate::downstream::parts::{PoolParts, ServerParts};
 use crate::downstream::pool::closing::{close, close_if_refused, ended, stop};
 use crate::downstream::pool::idle_sessions::IdleSession;
-use crate::downstream::pool::own_connections::OwnConnections;
+use crate::downstream::pool::own_connections::{OwnConnections, is_limited};
 use crate::downstream::pool::phase_events::publish_phases;
+use crate::downstream::pool::plain_process::settle_processes;
 use crate::downstream::pool::retiring::{RetiringServers, Succession};
 use crate::downstream::pool::server::Server;
 use crate::downstream::pool::usage::Usage;
 use crate::downstream::pool::{Servers, server_removed};
 use crate::downstream::resilience::admission::{AdmissionGate, ConnectionLoad};
 use crate::downstream::resilience::breakers::Breakers;
+use crate::downstream::separation::Separation;
 use crate::downstream::session_status::SessionStatus;
 use crate::downstream::settings::{ServerSettings, StartMode};
 use crate::id::{CredentialContext, ServerName, SessionId};
 use crate::memory::{note_freed, note_passed};
 use crate::protocol::Failure;
 use crate::supervision::{
-    ChildRef, ChildSpec, Inbox, InboxItem, Shutdown, Start, Supervisor, SupervisorLink,
+    ChildPhase, ChildRef, ChildSpec, Inbox, InboxItem, Shutdown, Start, Supervisor, SupervisorLink,
 };
 use crate::telemetry::{LogRing, LogRingSettings};
 use crate::transport::Recorder;
@@ -62,6 +63,8 @@ pub(crate) struct ConnectionManager {
     jobs: Inbox<ServerJob>,
     pub(super) retiring: RetiringServers,
     pub(crate) parts: PoolParts,
+    /// Notified when the lists of a server have to be compared.
+    comparison_due: Arc<Notify>,
     /// Timer of the next sweep that closes unused shared connections.
     pub(crate) sweep: Option<SpawnHandle>,
     birth: SupervisorLink<Addr<ConnectionManager>>,
@@ -96,6 +99,7 @@ impl ConnectionManager {
         jobs: Inbox<ServerJob>,
         retiring: RetiringServers,
         parts: PoolParts,
+        comparison_due: Arc<Notify>,
         birth: SupervisorLink<Addr<Self>>,
     ) -> Self {
         Self {
@@ -103,6 +107,7 @@ impl ConnectionManager {
             jobs,
             retiring,
             parts,
+            comparison_due,
             sweep: None,
             birth,
         }
@@ -135,8 +140,12 @@ impl ConnectionManager {
         let declaration = settings.declaration();
         let settings = Arc::new(ArcSwap::from_pointee(settings));
         let store = &self.parts.store;
-        let era = Arc::new(ServerEra::new(settings.clone(), store.clone()));
-        let isolation = Arc::new(Isolation::new(settings.clone(), store.clone()));
+        let starts_process = connector.starts_process();
+        let era = ServerEra::new(settings.clone(), store.clone(), starts_process);
+        let era = Arc::new(era);
+        let due = self.comparison_due.clone();
+        let separation = Separation::new(settings.clone(), store.clone(), log.clone(), due);
+        let separation = Arc::new(separation);
         let notification_budget =
             NotificationBudget::new(settings.clone(), self.parts.counters.clone());
         let parts = ServerParts {
@@ -147,13 +156,13 @@ impl ConnectionManager {
             breakers,
             notification_budget: Arc::new(notification_budget),
             era: era.clone(),
-            isolation: isolation.clone(),
+            separation: separation.clone(),
             log,
             retiring: self.retiring.clone(),
         };
         let (shared, spec) =
             self.supervise(&parts, ConnectionKey::shared(), spread, known, None, None);
-        actix_rt::spawn(async move { tokio::join!(era.load(), isolation.load()) });
+        actix_rt::spawn(async move { tokio::join!(era.load(), separation.load()) });
         let server = Arc::new(Server {
             parts,
             shared,
@@ -211,6 +220,7 @@ impl ConnectionManager {
             called: CalledLists::new(idle.as_ref().map_or(0, |idle| idle.called)),
             own_session: OwnSession::new(idle.map(|it| (it.session, it.negotiated))),
             last_part: ArcSwapOption::new(known),
+            first_lists: ArcSwapOption::default(),
             listed: watch::Sender::new(is_listed),
         });
         let of_child = spec.clone();
@@ -254,7 +264,7 @@ impl ConnectionManager {
             return Ok(server.shared.clone());
         }
         let idle = server.own.idle.take(&open.key);
-        let has_place = idle.is_some() || open.key.owner == ConnectionOwner::Shared;
+        let has_place = idle.is_some() || !is_limited(&open.key);
         if !has_place && !self.make_room(&server) {
             server.use_shared_instead()?;
             return Ok(server.shared.clone());
@@ -288,10 +298,12 @@ impl ConnectionManager {
         has_unused
     }
 
-    /// Closes the connections of idle sessions; the sessions stay open at their servers.
+    /// Closes the connections of idle sessions; the sessions stay open at their servers. Ends
+    /// processes that serve no client any more.
     fn set_sessions_idle(&self) {
         let registry = &self.parts.subscription_registry;
         for server in self.servers.load().values() {
+            settle_processes(&self.parts.listener, registry, server);
             if server.own.is_empty() {
                 continue;
             }
@@ -400,6 +412,7 @@ fn child_name(server: &ServerName, key: &ConnectionKey) -> String {
         ConnectionOwner::Audience(_) => format!("server/{server}/profile"),
         ConnectionOwner::Session(session, _) => format!("server/{server}/session/{session}"),
         ConnectionOwner::Lease(_, place) => format!("server/{server}/call/{place}"),
+        ConnectionOwner::Plain => format!("server/{server}/plain"),
     }
 }
 
@@ -414,6 +427,12 @@ impl Actor for ConnectionManager {
                 let limits = &server.settings().limits;
                 let is_watched = |key: &ConnectionKey| server.has_subscriptions(registry, key);
                 let idle = (server.own).take_idle(limits.entry_idle, limits.idle_stop, is_watched);
+                // The shared process starts with the next call, and is declared nothing.
+                if idle.iter().any(|own| own.key.is_plain())
+                    && server.shared.phase() == ChildPhase::Idle
+                {
+                    server.parts.separation.rejoin_plain();
+                }
                 close(&manager.parts.listener, server, idle);
             }
         });

@@ -1,11 +1,44 @@
-//! Connections that serve one call at a time.
+//! Which connections can serve one call, and those that serve one call at a time.
 
 use std::collections::HashSet;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use crate::downstream::connection_key::Audience;
+use crate::downstream::caller::Caller;
+use crate::downstream::connection_key::{Audience, ConnectionKey};
+use crate::downstream::pool::connection_choice::ServerFacts;
+
+/// The connections that can serve one call.
+pub(crate) struct Reservation {
+    /// The connection in the era that the server prefers.
+    pub(crate) key: ConnectionKey,
+    pub(crate) lease: Option<Lease>,
+    /// A connection that is better for this caller, if it is available: in the older era, or of a
+    /// process that is declared only what the caller can answer.
+    pub(crate) better: Option<ConnectionKey>,
+}
+
+impl Reservation {
+    /// Some programs run only once: their shared process, which was declared everything, also serves
+    /// callers whose own process never came up.
+    pub(crate) fn or_shared(
+        self,
+        facts: &ServerFacts,
+        caller: &Caller,
+        was_up: impl FnOnce(&ConnectionKey) -> bool,
+    ) -> Self {
+        let can_fall_back = self.better.is_none() && facts.stands_in_for(&self.key.owner, caller);
+        match can_fall_back && !was_up(&self.key) {
+            true => Self {
+                key: ConnectionKey::shared(),
+                better: Some(self.key),
+                ..self
+            },
+            false => self,
+        }
+    }
+}
 
 /// Connections of a server that are reserved for one call each. On a transport that cannot
 /// attribute questions, a question belongs to the only call (B-ASK-01).

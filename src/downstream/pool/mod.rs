@@ -11,6 +11,7 @@
 //! - `own_connections`: connections of single clients or audiences
 //! - `idle_sessions`: sessions of single clients at a server, without a connection
 //! - `connection_manager`: starts, replaces and closes supervised connections
+//! - `plain_process`: compares a program's lists, in its process for clients without capabilities
 //! - `closing`: closes the connections of a server
 //! - `retiring`: servers that were changed or removed and have not ended yet
 //! - `server_order`: operators' orders for a server, and the idle stop of unused servers
@@ -32,6 +33,7 @@ pub(crate) mod idle_sessions;
 pub(crate) mod lease;
 pub(crate) mod own_connections;
 mod phase_events;
+mod plain_process;
 pub(crate) mod retiring;
 pub(crate) mod server;
 pub(crate) mod server_order;
@@ -108,14 +110,16 @@ impl Downstreams {
         let (counters, list_changes) = (parts.counters.clone(), parts.list_changes.clone());
         let jobs = Inbox::new(JOBS_MAX);
         let retiring = RetiringServers::default();
+        let comparison_due = Arc::new(Notify::new());
         let of_manager = (servers.clone(), jobs.clone(), retiring.clone());
+        let due = comparison_due.clone();
         let start = Start::new(move |_, birth| {
             let (servers, jobs, retiring) = of_manager.clone();
-            ConnectionManager::new(servers, jobs, retiring, parts.clone(), birth)
+            ConnectionManager::new(servers, jobs, retiring, parts.clone(), due.clone(), birth)
         });
         let mut child = ChildSpec::new("connection-manager", &Arbiters::current()?, start);
         child.settings = Settings::prompt();
-        Ok(Self {
+        let downstreams = Self {
             servers,
             subscription_registry,
             list_changes,
@@ -124,7 +128,9 @@ impl Downstreams {
             jobs,
             retiring,
             manager: Supervisor::supervise(child),
-        })
+        };
+        actix_rt::spawn(downstreams.clone().compare_lists(comparison_due));
+        Ok(downstreams)
     }
 
     /// Supervision state of the connection manager, with the number of waiting jobs.
@@ -294,7 +300,11 @@ impl Downstreams {
                 close(&self.listener, server, server.own.take_out(is_own));
             }
             end_idle(&self.listener, server, is_own);
-            server.parts.isolation.release(session);
+            // Its process has the session's roots and state, so the next client gets another one.
+            if server.is_own(&ConnectionKey::shared(), session) {
+                server.shared.reconnect_now("its session ended");
+            }
+            server.parts.separation.release(session);
         }
     }
 

@@ -61,7 +61,7 @@ const IDLE_AFTER: Duration = Duration::from_secs(1);
 
 /// Minimum time that a connection must be unused to make room for another, because a call that
 /// found it can still be in transit.
-const REST_MIN: Duration = Duration::from_secs(1);
+pub(crate) const REST_MIN: Duration = Duration::from_secs(1);
 
 /// Whether a connection cannot serve any client until a user has signed in.
 fn awaits_sign_in(spec: &ConnectionSpec) -> bool {
@@ -73,10 +73,10 @@ pub(crate) fn is_opened(spec: &ConnectionSpec, child: &ChildRef<CallSenders>) ->
     matches!(child.phase(), ChildPhase::Up | ChildPhase::Starting) && !awaits_sign_in(spec)
 }
 
-/// Whether `entries_max` counts the connection. The one that clients with a handshake share is kept
-/// like the one that all clients share.
-fn is_limited(key: &ConnectionKey) -> bool {
-    key.owner != ConnectionOwner::Shared
+/// Whether `entries_max` counts the connection. The ones that clients with a handshake, or without
+/// capabilities, share are kept like the one that all clients share.
+pub(crate) fn is_limited(key: &ConnectionKey) -> bool {
+    !matches!(key.owner, ConnectionOwner::Shared | ConnectionOwner::Plain)
 }
 
 impl OwnConnection {
@@ -107,6 +107,10 @@ impl OwnConnections {
         let now = self.now();
         found.last_used.store(now, Ordering::Relaxed);
         Some(found.child.clone())
+    }
+
+    pub(crate) fn spec(&self, key: &ConnectionKey) -> Option<Arc<ConnectionSpec>> {
+        self.by_key.read().get(key).map(|own| own.spec.clone())
     }
 
     /// Credential of the user that the connection belongs to, if any.
@@ -165,6 +169,11 @@ impl OwnConnections {
 
     pub(crate) fn is_empty(&self) -> bool {
         self.by_key.read().is_empty() && self.idle.len() == 0
+    }
+
+    /// Whether the connection has listed its items since it was opened.
+    pub(crate) fn is_listed(&self, key: &ConnectionKey) -> bool {
+        self.spec(key).is_some_and(|spec| *spec.listed.borrow())
     }
 
     /// Whether the connection's lists can differ from what other clients see.
@@ -275,8 +284,24 @@ impl OwnConnections {
         self.extract(|key, _| leaves(key))
     }
 
-    /// Removes the connections without calls and subscriptions for longer than `idle`; for the
-    /// connection that clients with a handshake share, `idle_stop` applies unless it is zero.
+    /// Removes the connection for clients without capabilities, if it has no calls, was unused for
+    /// this time, and `is_needless`.
+    pub(crate) fn take_plain(
+        &self,
+        unused_for: Duration,
+        is_needless: impl Fn() -> bool,
+    ) -> Vec<OpenedConnection> {
+        let used_before = self.now().saturating_sub(millis(unused_for));
+        self.extract(|key, own| {
+            key.is_plain()
+                && own.last_used.load(Ordering::Relaxed) <= used_before
+                && !own.is_in_use()
+                && is_needless()
+        })
+    }
+
+    /// Removes the connections without calls and subscriptions for longer than `idle`; for those that
+    /// are kept like the shared one, `idle_stop` applies unless it is zero.
     pub(crate) fn take_idle(
         &self,
         idle: Duration,

@@ -12,18 +12,15 @@ use crate::credentials::Credential;
 use crate::downstream::caller::Caller;
 use crate::downstream::cause::cause_of_exit;
 use crate::downstream::connection::spec::{CallSenders, ConnectionCommand, ConnectionSpec};
-use crate::downstream::connection_key::{ConnectionKey, ConnectionOwner};
-use crate::downstream::era::EraFacts;
+use crate::downstream::connection_key::{Audience, ConnectionKey, ConnectionOwner};
 use crate::downstream::parts::ServerParts;
 use crate::downstream::pool::connection_choice::ServerFacts;
-use crate::downstream::pool::lease::Lease;
+use crate::downstream::pool::lease::Reservation;
 use crate::downstream::pool::own_connections::OwnConnections;
 use crate::downstream::pool::usage::{Usage, UseGuard};
 use crate::downstream::resilience::RetryBudget;
 use crate::downstream::resilience::breakers::BreakerPermit;
-use crate::downstream::settings::{
-    CredentialsChoice, EraChoice, ServerSettings, Sharing, TransportSettings,
-};
+use crate::downstream::settings::{CredentialsChoice, EraChoice, ServerSettings, Sharing};
 use crate::downstream::starting::StartStage;
 use crate::downstream::subscription_registry::SubscriptionRegistry;
 use crate::id::{CredentialContext, Principal, ServerName, SessionId};
@@ -47,15 +44,6 @@ pub struct Server {
     /// Whether an operator took the server out of service.
     pub(crate) halted: AtomicBool,
     pub(crate) retries: Mutex<RetryBudget>,
-}
-
-/// The connections that can serve one call.
-pub(crate) struct Reservation {
-    /// The connection in the era that the server prefers.
-    pub(crate) key: ConnectionKey,
-    pub(crate) lease: Option<Lease>,
-    /// The connection in the older era, if that is better for this caller.
-    pub(crate) older: Option<ConnectionKey>,
 }
 
 impl Server {
@@ -98,21 +86,27 @@ impl Server {
     }
 
     fn preferred_key(&self, facts: &ServerFacts, caller: &Caller) -> ConnectionKey {
-        // Every request identifies its client.
-        if facts.sharing == Sharing::Auto && facts.known.era == Some(Era::Modern) {
-            return ConnectionKey::shared();
+        match self.is_newer(facts) {
+            true => ConnectionKey::shared(),
+            false => self.key_of(facts.owner_for(caller), caller),
         }
-        self.key_of(facts.owner_for(caller), caller)
+    }
+
+    /// Whether one connection serves all clients because every request identifies its client.
+    fn is_newer(&self, facts: &ServerFacts) -> bool {
+        facts.sharing == Sharing::Auto && facts.known.era == Some(Era::Modern)
     }
 
     /// Key of a caller's connection. A session that kept the connection of its audience is served
     /// there.
     fn key_of(&self, owner: ConnectionOwner, caller: &Caller) -> ConnectionKey {
         let owner = match owner {
-            ConnectionOwner::Session(session, audience)
-                if self.parts.isolation.claimant(&audience) == Some(session) =>
-            {
-                ConnectionOwner::Audience(audience)
+            ConnectionOwner::Session(session, audience) => {
+                let shared = ConnectionOwner::Audience(audience.clone());
+                match self.parts.separation.claimant(&shared) == Some(session) {
+                    true => shared,
+                    false => ConnectionOwner::Session(session, audience),
+                }
             }
             owner => owner,
         };
@@ -129,7 +123,9 @@ impl Server {
             known: self.parts.era.facts(),
             knows_call_of_requests: self.parts.connector.knows_call_of_requests(),
             starts_process: self.parts.connector.starts_process(),
-            is_isolated: self.parts.isolation.is_needed(),
+            reasons: self.parts.separation.reasons(),
+            is_plain_apart: self.parts.separation.is_plain_apart(),
+            claimant: self.parts.separation.claimant(&ConnectionOwner::Shared),
         }
     }
 
@@ -144,10 +140,10 @@ impl Server {
     pub fn is_own(&self, key: &ConnectionKey, session: SessionId) -> bool {
         match &key.owner {
             ConnectionOwner::Session(owner, _) => *owner == session,
-            ConnectionOwner::Audience(audience) => {
-                self.parts.isolation.claimant(audience) == Some(session)
+            ConnectionOwner::Shared | ConnectionOwner::Audience(_) => {
+                self.parts.separation.claimant(&key.owner) == Some(session)
             }
-            ConnectionOwner::Shared | ConnectionOwner::Lease(..) => false,
+            ConnectionOwner::Lease(..) | ConnectionOwner::Plain => false,
         }
     }
 
@@ -188,24 +184,29 @@ impl Server {
 
     fn leased_first(&self, key: ConnectionKey, caller: &Caller) -> ConnectionKey {
         match &key.owner {
-            ConnectionOwner::Audience(audience) if self.needs_lease(caller) => ConnectionKey {
-                owner: ConnectionOwner::Lease(audience.clone(), 0),
-                ..key
-            },
+            ConnectionOwner::Audience(audience) if self.needs_lease(caller, audience) => {
+                ConnectionKey {
+                    owner: ConnectionOwner::Lease(audience.clone(), 0),
+                    ..key
+                }
+            }
             _ => key,
         }
     }
 
     /// The connection whose lists this caller sees, whether or not it is open. A client without
-    /// capabilities sees the lists of the shared connection. A client's own session shows the
-    /// audience's lists until the client has called something in it.
+    /// capabilities sees the lists of the shared connection unless it is served apart, and so does each
+    /// client that shares its process. A client's own session shows the audience's lists until the client has called
+    /// something in it.
     pub(crate) fn list_key_for(&self, caller: &Caller) -> ConnectionKey {
         if let Some(key) = self.own_list_key_for(caller) {
             return key;
         }
         let credentials = self.parts.settings.load().credentials;
         let has_own = match credentials {
-            CredentialsChoice::Shared => !caller.profile.is_plain(),
+            CredentialsChoice::Shared => {
+                !caller.profile.is_plain() || self.parts.separation.is_plain_apart()
+            }
             CredentialsChoice::User => caller.principal != Principal::Anonymous,
         };
         if !has_own {
@@ -216,7 +217,10 @@ impl Server {
             _ => self.facts(),
         };
         let older = self.older_key(&facts, caller);
-        let preferred = || self.leased_first(self.preferred_key(&facts, caller), caller);
+        let preferred = || match self.is_newer(&facts) {
+            true => ConnectionKey::shared(),
+            false => self.leased_first(self.key_of(facts.list_owner_for(caller), caller), caller),
+        };
         older.unwrap_or_else(preferred)
     }
 
@@ -227,7 +231,8 @@ impl Server {
             return None;
         }
         let key = self.connection_key_for(caller);
-        self.own.has_lists(&key).then_some(key)
+        // Its clients share it for other reasons than its lists, unless these differ.
+        (!key.is_plain() && self.own.has_lists(&key)).then_some(key)
     }
 
     /// This caller's connection, if the caller's calls could have changed this list since the
@@ -240,10 +245,13 @@ impl Server {
         self.own.relist(&key, kind).then_some(key)
     }
 
-    /// Whether each call of this caller needs its own connection.
-    fn needs_lease(&self, caller: &Caller) -> bool {
+    /// Whether each call of this caller needs its own connection of this audience.
+    fn needs_lease(&self, caller: &Caller, audience: &Audience) -> bool {
         let knows_call_of_requests = self.parts.connector.knows_call_of_requests();
-        caller.session.is_none() && !knows_call_of_requests && caller.profile.can_be_asked()
+        caller.session.is_none()
+            && !knows_call_of_requests
+            && caller.profile.can_be_asked()
+            && *audience == caller.audience()
     }
 
     /// The connections that can serve one call of this caller, and a lease that reserves the
@@ -258,13 +266,22 @@ impl Server {
         let mut reserved = Reservation {
             key: self.preferred_key(&facts, caller),
             lease: None,
-            older: self.older_key(&facts, caller),
+            better: self.older_key(&facts, caller),
         };
+        // The shared process may still ask something for a cancelled call.
+        let is_uncertain = facts.sharing == Sharing::Auto && self.spec.load.only().is_none();
+        if is_uncertain && !self.is_newer(&facts) && reserved.key.is_shared() {
+            let audience = caller.audience();
+            if self.needs_lease(caller, &audience) {
+                reserved.key.owner = ConnectionOwner::Audience(audience);
+            }
+        }
+        let was_up = |key: &ConnectionKey| self.own.is_listed(key);
         let ConnectionOwner::Audience(audience) = &reserved.key.owner else {
-            return Ok(reserved);
+            return Ok(reserved.or_shared(&facts, caller, was_up));
         };
-        if !self.needs_lease(caller) {
-            return Ok(reserved);
+        if !self.needs_lease(caller, audience) {
+            return Ok(reserved.or_shared(&facts, caller, was_up));
         }
         let places = self.settings().entries_max();
         match self.own.leases.take(audience, places) {
@@ -290,9 +307,12 @@ impl Server {
         self.own.count_refusal();
         let (settings, server) = (self.settings(), self.name().as_str());
         let entries_max = settings.entries_max();
-        if settings.sharing == Sharing::Auto {
+        let is_claimed = (self.parts.separation)
+            .claimant(&ConnectionOwner::Shared)
+            .is_some();
+        if settings.sharing == Sharing::Auto && !is_claimed {
             log::warn!(server, entries_max;
-                "no per-client connection is free (`entries_max`); using the shared connection, on which the client cannot be asked and has no state of its own");
+                "no per-client connection is free (`entries_max`); using the shared connection, on which the client may not be asked and has no state of its own");
             return Ok(());
         }
         let message = format!(
@@ -469,30 +489,6 @@ impl Server {
         match away.retry_after {
             Some(after) => failure.retry_after_ms(millis(after)),
             None => failure,
-        }
-    }
-}
-
-impl ServerSettings {
-    /// The connection that will serve this caller, before the server is started. `is_isolated` is
-    /// whether the server is remembered as isolated.
-    pub fn connection_key_for(&self, caller: &Caller, is_isolated: bool) -> ConnectionKey {
-        let facts = ServerFacts {
-            sharing: self.sharing,
-            known: EraFacts {
-                era: None,
-                speaks_older: None,
-                // Sessions at servers ended with the gateway process.
-                has_sessions: Some(false),
-            },
-            knows_call_of_requests: self.transport.knows_call_of_requests(),
-            starts_process: matches!(self.transport, TransportSettings::Stdio(_)),
-            is_isolated,
-        };
-        ConnectionKey {
-            credentials: self.credentials_of(caller),
-            owner: facts.owner_for(caller),
-            era: None,
         }
     }
 }

@@ -342,7 +342,7 @@ impl ConnectionManager {
 }
 
 impl Server {
-    fn has_calls(&self) -> bool {
+    pub(super) fn has_calls(&self) -> bool {
         self.usage.is_used() || self.spec.load.calls_in_flight() > 0
     }
 

@@ -7,6 +7,7 @@ use url::Url;
 
 use crate::downstream::pool::server::Server;
 use crate::downstream::resilience::breakers::{BreakerState, BreakerView};
+use crate::downstream::separation::SeparationReason;
 use crate::downstream::starting::StartStage;
 use crate::protocol::{Era, Revision};
 use crate::supervision::{ChildPhase, ChildView};
@@ -49,8 +50,14 @@ pub struct ServerStatusView {
     pub breaker: BreakerView,
     /// Tools that failed recently or are switched off.
     pub tool_breakers: Vec<BreakerView>,
-    /// The connection that serves lists and all clients that cannot be asked.
+    /// The connection that clients share.
     pub shared: ChildView,
+    /// Why clients cannot all share one process or connection, as far as that was seen.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub separation: Vec<SeparationReason>,
+    /// Whether its lists are being compared with those that it shows without capabilities.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub is_comparing: bool,
     /// Connections that do not serve all clients.
     pub own: Vec<OwnConnectionView>,
     /// Idle sessions of individual clients at the server, without a connection.
@@ -80,8 +87,9 @@ pub struct ServerStatusView {
 pub struct OwnConnectionView {
     /// `session` with the start of its id, `profile` for clients with equal capabilities, or `call`
     /// with a number for a connection that serves one of these clients' calls at a time; with
-    /// `older era` if the server otherwise uses the newer one. For one user's sign-in, the name of
-    /// the user.
+    /// `older era` if the server otherwise uses the newer one. `without capabilities` for all
+    /// clients that declare none, or `comparison of lists` until it is known whether they need it.
+    /// For one user's sign-in, the name of the user.
     pub owner: String,
     /// Why the connection takes long to start, for example because its user has to consent.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -136,6 +144,7 @@ const LOG_TAIL: usize = 5;
 impl Server {
     pub fn view(&self) -> ServerStatusView {
         let mut own = Vec::new();
+        let is_comparing = self.parts.separation.comparing_since().is_some();
         self.own.each_spec(|spec, child| {
             let stage = spec.progress.get();
             let user = spec.key.credentials.user();
@@ -146,7 +155,10 @@ impl Server {
             let stage = || stage.map(|stage| stage.summary(self.name()));
             let starting = need.map(str::to_owned).or_else(stage);
             own.push(OwnConnectionView {
-                owner: spec.key.to_string(),
+                owner: match is_comparing && spec.hides_lists() {
+                    true => "comparison of lists".to_owned(),
+                    false => spec.key.to_string(),
+                },
                 starting,
                 is_of_user: user.is_some(),
                 connection: child.view(),
@@ -172,6 +184,8 @@ impl Server {
             breaker,
             tool_breakers,
             shared: self.shared.view(),
+            separation: self.parts.separation.reasons().iter().collect(),
+            is_comparing,
             own,
             idle_sessions: self.own.idle.len(),
             own_refused: self.own.refused(),

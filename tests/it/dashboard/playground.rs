@@ -163,9 +163,11 @@ async fn each_question_has_its_form() {
     let answers =
         json!([["q0", {"action": "accept", "content": content}], ["q1", {"action": "accept"}]]);
     assert_eq!(said["answers"], answers);
-    // Nothing else is promised.
+    // A trial is a client like others: it starts no process.
     assert!(said["declared"]["elicitation"].is_object(), "{said}");
-    assert!(said["declared"].get("sampling").is_none(), "{said}");
+    gateway.all_up().await;
+    let server = gateway.server("asks").await;
+    assert_eq!(server["connection"]["own"], json!([]));
 }
 
 #[tokio::test]

@@ -10,6 +10,7 @@ use mcpvisor::admin::{Status, ask_status};
 use rustix::process::Signal;
 use serde_json::Value;
 use tempfile::TempDir;
+use tokio::time::Instant;
 
 use super::{DEADLINE, Http, processes_of, signal, until};
 
@@ -201,12 +202,19 @@ impl Gateway {
         Http::new(self.address, "GET", path)
     }
 
-    /// Waits until every enabled server is up and listed.
+    /// Waits until every enabled server is up and listed, and has no second process to compare lists.
     pub(crate) async fn all_up(&self) {
         until("all servers up", || async {
             let listed = self.get("/readyz").send().await.status == 200;
             let health = self.get("/health").send().await.json().await;
-            (listed && health["status"] == "ok").then_some(())
+            let status = self.status().await;
+            let mut servers = status["servers"].as_array()?.iter();
+            let is_compared = servers.all(|server| {
+                let connection = &server["connection"];
+                let own = connection["own"].to_string();
+                connection["is_comparing"].is_null() && !own.contains("comparison of lists")
+            });
+            (listed && health["status"] == "ok" && is_compared).then_some(())
         })
         .await;
     }
@@ -288,12 +296,15 @@ impl Gateway {
             .collect()
     }
 
-    /// The one process of a server.
+    /// The one process of a server, while no other one shows what it lists without capabilities.
     #[track_caller]
     pub(crate) fn server_pid(&self, server: &str) -> i32 {
-        match self.server_pids(server)[..] {
-            [pid] => pid,
-            ref other => panic!("processes of {server}: {other:?}"),
+        let until = Instant::now() + DEADLINE;
+        loop {
+            match self.server_pids(server)[..] {
+                [pid] => return pid,
+                ref other => assert!(Instant::now() < until, "processes of {server}: {other:?}"),
+            }
         }
     }
 

@@ -14,7 +14,8 @@ use serde_json::{Value, json};
 use crate::sim::served::Served;
 use crate::sim::server::{ask, note, text, tool};
 use crate::sim::world::{
-    World, event_logs_panic, millis, mints_panic, panic_if_due, pass, run, seconds, settle,
+    World, event_logs_panic, millis, mints_panic, panic_if_due, pass, run, seconds, separated,
+    settle,
 };
 
 const CHANGED: &str = "notifications/tools/list_changed";
@@ -29,7 +30,7 @@ fn received(view: &ChildView) -> (u64, &'static str, u64) {
 fn a_panic_of_the_connection_manager_costs_no_server_anything() {
     run(async {
         let world = Rc::new(World::new());
-        let a = world.stdio("a", |_| {}).await;
+        let a = world.stdio("a", separated).await;
         pass(millis(50)).await;
         let asked = json!({"elicitation": {"form": {}}});
         let first = world.client(asked).await;
@@ -261,7 +262,7 @@ fn the_first_list_does_not_wait_for_ever_when_the_dispatcher_dies() {
 fn a_call_without_a_session_that_panics_ends_alone() {
     run(async {
         let world = Rc::new(World::new());
-        let server = world.stdio("a", |_| {}).await;
+        let server = world.stdio("a", separated).await;
         pass(millis(50)).await;
         let call = async |capabilities: Value| {
             let params = json!({"name": "a__hold", "arguments": {}});
@@ -335,7 +336,7 @@ fn a_call_whose_admission_panics_ends_alone() {
 fn connections_of_clients_are_retried_as_soon_as_their_server_is_up_again() {
     run(async {
         let world = Rc::new(World::new());
-        let server = world.stdio("a", |_| {}).await;
+        let server = world.stdio("a", separated).await;
         pass(millis(50)).await;
         let client = world.client(json!({"elicitation": {"form": {}}})).await;
         client.call("a__echo").await.result();

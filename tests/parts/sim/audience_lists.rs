@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use crate::sim::client::Client;
 use crate::sim::served::Served;
 use crate::sim::server::{Server, ask, note, tool};
-use crate::sim::world::{Plan, World, millis, pass, run, seconds, settle};
+use crate::sim::world::{Plan, World, millis, pass, run, seconds, separated, settle};
 
 fn asked_for() -> Value {
     json!({"elicitation": {}, "roots": {}})
@@ -22,6 +22,7 @@ async fn world(plan: impl FnOnce(&mut Plan)) -> (Rc<World>, Server) {
     let world = Rc::new(World::new());
     let plan = |planned: &mut Plan| {
         planned.script.tools_that_ask.push(tool("own"));
+        separated(planned);
         plan(planned);
     };
     let server = world.stdio("a", plan).await;
@@ -89,6 +90,7 @@ fn the_first_list_of_a_client_without_a_session_is_that_of_its_audience() {
             let world = Rc::new(World::new());
             let server = world.start("a", knows_call_of_requests, |plan| {
                 plan.script.tools_that_ask.push(tool("own"));
+                separated(plan);
             });
             pass(millis(50)).await;
             let list = async || {

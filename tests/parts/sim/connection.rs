@@ -38,7 +38,10 @@ fn every_revision_is_taken_and_initialized_follows_before_anything_else() {
             let expected = ["initialize", "notifications/initialized", "tools/list"];
             assert_eq!(methods(&server), expected, "{revision}");
             assert_eq!(world.view("a").shared.phase.to_string(), "up");
-            assert_eq!(capabilities(&server, 0), json!({"roots": {}}));
+            let declared = capabilities(&server, 0);
+            for name in ["elicitation", "extensions", "roots", "sampling"] {
+                assert!(declared[name].is_object(), "{declared}");
+            }
             let offer = &server.of("initialize")[0].json["params"];
             assert_eq!(offer["protocolVersion"], "2025-11-25");
         }

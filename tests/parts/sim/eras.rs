@@ -4,9 +4,10 @@ use std::rc::Rc;
 
 use mcpvisor::downstream::{EraChoice, StartMode};
 use mcpvisor::protocol::Era;
+use mcpvisor::store::Store;
 use mcpvisor::supervision::ChildPhase;
 use mcpvisor::transport::LinkError;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::sim::modern::{auto, mute, sessionless, with_handshake};
 use crate::sim::server::{Frame, SESSIONLESS, Server};
@@ -169,15 +170,9 @@ fn c_life_08_a_process_is_asked_before_anything_else_and_started_once() {
                 .await;
             pass(millis(50)).await;
             let frames = server.frames();
-            let expected: &[&str] = if modern {
-                &["server/discover", "tools/list"]
-            } else {
-                &[
-                    "server/discover",
-                    "initialize",
-                    "notifications/initialized",
-                    "tools/list",
-                ]
+            let expected: &[&str] = match modern {
+                true => &["initialize", "server/discover", "tools/list"],
+                false => &["initialize", "notifications/initialized", "tools/list"],
             };
             assert_eq!(methods(&frames, 0), expected);
             assert_eq!((server.links(), server.open_links()), (1, vec![0]));
@@ -200,39 +195,95 @@ fn c_life_08_a_process_is_asked_before_anything_else_and_started_once() {
 }
 
 #[test]
-fn a_process_that_stays_silent_or_ends_speaks_the_older_era() {
+fn a_process_that_is_silent_or_ends_over_a_handshake_is_asked_for_the_newer_era() {
     run(async {
-        for crashes in [true, false] {
+        for (ends, links) in [(true, 2), (false, 1)] {
             let world = Rc::new(World::new());
             let server = world
                 .stdio("a", |plan| {
-                    auto(plan);
-                    match crashes {
-                        true => plan.script.fatal.insert("server/discover"),
-                        false => plan.script.mute.insert("server/discover"),
+                    sessionless(plan);
+                    match ends {
+                        true => plan.script.fatal.insert("initialize"),
+                        false => plan.script.mute.insert("initialize"),
                     };
                 })
                 .await;
-            assert_eq!(methods(&server.frames(), 0), ["server/discover"]);
-            if crashes {
-                // Only one that ended over the question is started again.
-                assert_eq!(methods(&server.frames(), 1)[0], "initialize");
-            } else {
-                pass(millis(4900)).await;
-                assert_eq!(methods(&server.frames(), 0), ["server/discover"]);
-                pass(millis(200)).await;
-                assert_eq!(methods(&server.frames(), 0)[1], "initialize");
-            }
-            assert_eq!(server.links(), if crashes { 2 } else { 1 });
-            let status = world.view("a").shared;
-            assert_eq!((status.phase, status.restarts), (ChildPhase::Up, 0));
+            assert_eq!(methods(&server.frames(), 0), ["initialize"]);
+            pass(millis(5100)).await;
+            let frames = server.frames();
+            let asked = methods(&frames, links - 1);
+            assert!(asked.contains(&"server/discover"), "{asked:?}");
+            assert_eq!(server.links(), links);
+            let view = world.view("a");
+            assert_eq!(view.shared.phase, ChildPhase::Up);
+            assert_eq!(view.era, Some(Era::Modern));
             // It is remembered, also by the next gateway.
             world.stop_server("a");
             pass(seconds(1)).await;
-            let again = world.stdio("a", auto).await;
+            let again = world.stdio("a", sessionless).await;
             pass(millis(50)).await;
-            assert_eq!(methods(&again.frames(), 0)[0], "initialize");
+            assert_eq!(methods(&again.frames(), 0)[0], "server/discover");
         }
+    });
+}
+
+#[test]
+fn a_slow_process_that_ends_over_the_second_question_gets_the_first_one_alone() {
+    run(async {
+        let world = Rc::new(World::new());
+        let server = world
+            .stdio("a", |plan| {
+                mute(plan, &["initialize"]);
+                plan.script.fatal.insert("server/discover");
+            })
+            .await;
+        pass(millis(5100)).await;
+        assert_eq!(methods(&server.frames(), 1), ["initialize"]);
+        pass(seconds(10)).await;
+        let result = json!({"protocolVersion": "2025-11-25", "capabilities": {}});
+        server.answer(&server.last("initialize"), result);
+        settle().await;
+        let status = world.view("a").shared;
+        assert_eq!((status.phase, status.restarts), (ChildPhase::Up, 0));
+        assert_eq!(
+            methods(&server.frames(), 1)[..2],
+            ["initialize", "notifications/initialized"]
+        );
+    });
+}
+
+#[test]
+fn an_era_that_an_earlier_gateway_found_without_a_handshake_is_tried_again() {
+    run(async {
+        let world = Rc::new(World::new());
+        let server = world.stdio("a", sessionless).await;
+        pass(millis(50)).await;
+        let key = "era/a";
+        let kept = world.store.get(key).await.unwrap().unwrap();
+        let mut kept: Value = serde_json::from_slice(&kept).unwrap();
+        assert_eq!(
+            (&kept["era"], &kept["speaks_older"]),
+            (&json!("modern"), &json!(false))
+        );
+        kept["speaks_older"] = json!(null);
+        let day = Some(seconds(24 * 3600));
+        world
+            .store
+            .put(key, kept.to_string().into(), day)
+            .await
+            .unwrap();
+        drop(server);
+        world.stop_server("a");
+        pass(seconds(1)).await;
+        let again = world
+            .stdio("a", |plan| {
+                sessionless(plan);
+                plan.script.with_handshake = Some("2025-11-25");
+            })
+            .await;
+        pass(millis(50)).await;
+        assert_eq!(methods(&again.frames(), 0)[0], "initialize");
+        assert_eq!(world.view("a").era, Some(Era::Legacy));
     });
 }
 
@@ -242,7 +293,7 @@ fn a_late_answer_to_the_question_counts() {
     let refuses: Answer = |server| {
         server.refuse(&server.last("server/discover"), -32601, "unknown");
         let initialize = server.last("initialize");
-        let result = json!({"protocolVersion": "2025-11-25", "capabilities": {}});
+        let result = json!({"protocolVersion": "2025-11-25", "capabilities": {}, "serverInfo": {"version": "1"}});
         server.answer(&initialize, result);
     };
     let answers: Answer = |server| {
@@ -257,7 +308,7 @@ fn a_late_answer_to_the_question_counts() {
     let both: Answer = |server| {
         let result = json!({"supportedVersions": [SESSIONLESS, "2025-11-25"], "capabilities": {}});
         server.answer(&server.last("server/discover"), result);
-        let result = json!({"protocolVersion": "2025-11-25", "capabilities": {}});
+        let result = json!({"protocolVersion": "2025-11-25", "capabilities": {}, "serverInfo": {"version": "1"}});
         server.answer(&server.last("initialize"), result);
     };
     let table = [
@@ -275,7 +326,7 @@ fn a_late_answer_to_the_question_counts() {
             pass(seconds(20)).await;
             assert_eq!(
                 methods(&server.frames(), 0),
-                ["server/discover", "initialize"]
+                ["initialize", "server/discover"]
             );
             answer(&server);
             settle().await;
@@ -339,8 +390,7 @@ fn a_verdict_that_proves_wrong_is_dropped() {
         );
         let client = world.client(json!({})).await;
         client.call("a__echo").await.result();
-        // The last one was tried for the older client.
-        assert_eq!((server.links(), server.open_links()), (4, vec![2]));
+        assert_eq!((server.links(), server.open_links()), (3, vec![2]));
     });
 }
 

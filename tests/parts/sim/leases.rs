@@ -7,7 +7,12 @@ use serde_json::{Value, json};
 use crate::sim::questions::elicit;
 use crate::sim::served::Served;
 use crate::sim::server::{Frame, Server, text};
-use crate::sim::world::{World, millis, pass, run, seconds, settle};
+use crate::sim::world::{Plan, World, millis, pass, run, seconds, settle};
+
+/// A program whose requests could not be attributed before.
+fn isolated(plan: &mut Plan) {
+    plan.reasons.push("unattributed");
+}
 
 async fn called(world: &World, server: &Server) -> (Served, Frame) {
     let params = json!({"name": "a__hold", "arguments": {}});
@@ -29,7 +34,7 @@ async fn is_refused(server: &Server, link: usize, id: &str) -> bool {
 fn a_connection_serves_nobody_else_while_its_server_is_at_a_cancelled_call() {
     run(async {
         let world = Rc::new(World::new());
-        let server = world.stdio("a", |_| {}).await;
+        let server = world.stdio("a", isolated).await;
         pass(millis(50)).await;
         let (gone, gone_call) = called(&world, &server).await;
         drop(gone);
@@ -58,6 +63,7 @@ fn a_cancelled_call_that_is_never_answered_expires() {
         let world = Rc::new(World::new());
         let server = world
             .stdio("a", |plan| {
+                isolated(plan);
                 plan.settings.limits.cancelled_timeout = seconds(20);
                 plan.settings.limits.request_timeout = seconds(5);
             })

@@ -13,6 +13,7 @@ mod outage;
 mod privacy;
 mod schemas;
 mod script;
+mod separation;
 mod served;
 mod server;
 mod subscriptions;

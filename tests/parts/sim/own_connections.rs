@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::sim::client::Client;
 use crate::sim::questions::held;
 use crate::sim::server::{Server, note, text, tool};
-use crate::sim::world::{Plan, World, millis, pass, run, seconds, settle};
+use crate::sim::world::{Plan, World, millis, pass, run, seconds, separated, settle};
 
 fn asked_for() -> Value {
     json!({"elicitation": {"form": {}}})
@@ -21,7 +21,7 @@ const CHANGED: &str = "notifications/tools/list_changed";
 fn a_connection_declares_exactly_what_its_client_did_and_roots() {
     run(async {
         let world = Rc::new(World::new());
-        let server = world.stdio("a", |_| {}).await;
+        let server = world.stdio("a", separated).await;
         let declared = json!({"elicitation": {"form": {}}, "sampling": {"tools": {}}, "tasks": {}});
         let client = world.client(declared).await;
         pass(millis(50)).await;
@@ -42,7 +42,7 @@ fn who_shares_a_connection_is_configured() {
         // Sharing, whether the transport knows the call of a request, links after calls of two silent and two asked clients.
         let table = [
             (Sharing::Auto, true, 2),
-            (Sharing::Auto, false, 2),
+            (Sharing::Auto, false, 1),
             (Sharing::Shared, false, 1),
             (Sharing::Principal, true, 3),
             (Sharing::Principal, false, 3),
@@ -112,7 +112,10 @@ fn over_the_cap_the_connection_that_is_unused_for_longest_makes_room() {
 fn where_sharing_is_left_to_us_the_shared_connection_serves_over_the_cap() {
     run(async {
         let world = Rc::new(World::new());
-        let plan = |plan: &mut Plan| plan.settings.limits.entries_max = Some(1);
+        let plan = |plan: &mut Plan| {
+            separated(plan);
+            plan.settings.limits.entries_max = Some(1);
+        };
         let server = world.stdio("a", plan).await;
         pass(millis(50)).await;
         let asked = world.client(asked_for()).await;
@@ -163,7 +166,7 @@ fn an_own_connection_goes_when_it_is_idle_but_not_while_a_call_runs() {
 fn an_own_connection_that_is_away_fails_calls_at_once_too() {
     run(async {
         let world = Rc::new(World::new());
-        let server = world.stdio("a", |_| {}).await;
+        let server = world.stdio("a", separated).await;
         pass(millis(50)).await;
         let client = world.client(asked_for()).await;
         client.call("a__echo").await.result();
@@ -197,7 +200,7 @@ async fn with_own_list(world: &Rc<World>, server: &Server) -> Client {
 fn a_session_sees_the_list_of_its_own_connection_and_nobody_else_does() {
     run(async {
         let world = Rc::new(World::new());
-        let server = world.stdio("a", |_| {}).await;
+        let server = world.stdio("a", separated).await;
         pass(millis(50)).await;
         let other = world.client(json!({})).await;
         let other_stream = other.listen(None).await;
@@ -251,7 +254,7 @@ fn the_shared_list_is_back_when_the_own_connection_is_closed() {
 fn a_rebuilt_session_sees_its_own_list_again() {
     run(async {
         let world = Rc::new(World::new());
-        let server = world.stdio("a", |_| {}).await;
+        let server = world.stdio("a", separated).await;
         pass(millis(50)).await;
         let client = with_own_list(&world, &server).await;
         world.session_panics(&client).await;
@@ -314,7 +317,7 @@ fn a_subscription_outlives_an_own_connection_that_was_idle() {
 fn new_settings_hold_for_connections_that_are_open() {
     run(async {
         let world = Rc::new(World::new());
-        let server = world.stdio("a", |_| {}).await;
+        let server = world.stdio("a", separated).await;
         pass(millis(50)).await;
         let client = world.client(asked_for()).await;
         client.call("a__echo").await.result();

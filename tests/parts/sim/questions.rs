@@ -129,6 +129,7 @@ fn without_a_client_to_ask_the_gateway_answers() {
                 let id = format!("1 {method}");
                 server.say_for(&call, ask(&id, method, json!({})));
                 settle().await;
+                // The requests outside of calls showed that it needs a process of its own.
                 assert_refused(&server, &id, method);
             }
             assert!(exchange.messages().is_empty());

@@ -31,6 +31,8 @@ pub(crate) struct Script {
     pub(crate) failing: BTreeSet<&'static str>,
     /// Methods over which the process ends as soon as it has read them.
     pub(crate) fatal: BTreeSet<&'static str>,
+    /// Whether only one process can run; further ones exit at once.
+    pub(crate) runs_once: bool,
     /// How long after its start the process begins to read.
     pub(crate) starts_after: Duration,
     /// Requests but `initialize` are refused with an unknown session, until so many handshakes.
@@ -60,6 +62,7 @@ impl Default for Script {
             insists: false,
             failing: BTreeSet::new(),
             fatal: BTreeSet::new(),
+            runs_once: false,
             starts_after: Duration::ZERO,
             ttl_ms: 0,
             forgets: 0,

@@ -79,6 +79,9 @@ impl Server {
             let link: Link = Rc::new(RefCell::new(Some(server)));
             self.0.links.borrow_mut().push(link.clone());
             let number = self.links() - 1;
+            if self.0.script.borrow().runs_once && self.open_links() != [number] {
+                self.crash_link(number, "exit 1");
+            }
             actix_rt::spawn(self.clone().read(number, link));
         }
     }

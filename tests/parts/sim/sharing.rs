@@ -2,14 +2,14 @@
 
 use std::rc::Rc;
 
-use mcpvisor::store::Store;
+use mcpvisor::downstream::SeparationReason;
 use serde_json::{Value, json};
 
 use crate::sim::client::Client;
 use crate::sim::questions::{ELICIT, elicit, held, question};
 use crate::sim::served::Served;
 use crate::sim::server::{Server, ask, text};
-use crate::sim::world::{World, millis, pass, run, seconds, settle};
+use crate::sim::world::{Plan, World, millis, pass, run, seconds, settle};
 
 fn asked_for() -> Value {
     json!({"elicitation": {}, "roots": {}})
@@ -28,18 +28,22 @@ async fn two_clients() -> (Rc<World>, Server, [Client; 2]) {
 }
 
 #[test]
-fn clients_of_equal_capabilities_share_a_process() {
+fn clients_of_any_capabilities_share_a_process() {
     run(async {
         let world = Rc::new(World::new());
         let server = world.stdio("a", |_| {}).await;
         pass(millis(50)).await;
         for _ in 0..10 {
-            for capabilities in [json!({}), asked_for()] {
-                let client = world.client(capabilities).await;
+            for capabilities in [json!({}), asked_for(), json!({"sampling": {}})] {
+                let client = world.client(capabilities.clone()).await;
+                assert_eq!(client.tools().await.len(), 3);
                 client.call("a__echo").await.result();
+                let params = json!({"name": "a__echo", "arguments": {"text": "hi"}});
+                let mut newer = Served::send(&world, &capabilities, "tools/call", params).await;
+                newer.result();
             }
         }
-        assert_eq!(server.links(), 2);
+        assert_eq!(server.links(), 1);
     });
 }
 
@@ -66,7 +70,7 @@ fn a_question_is_for_the_client_whose_calls_alone_are_under_way() {
         }
         settle().await;
         first.call("a__echo").await.result();
-        assert_eq!(server.links(), 2);
+        assert_eq!(server.links(), 1);
     });
 }
 
@@ -96,7 +100,7 @@ fn a_question_that_may_be_of_two_clients_is_refused_and_isolates_the_server() {
         settle().await;
         assert!(one.of(ELICIT).is_empty());
         question(&other);
-        assert_eq!(world.store.scan("isolated/").await.unwrap().len(), 1);
+        assert_eq!(world.view("a").separation, [SeparationReason::Unattributed]);
     });
 }
 
@@ -143,7 +147,7 @@ fn a_question_outside_of_calls_is_for_the_only_client_so_far() {
         let client = world.client(asked_for()).await;
         client.call("a__echo").await.result();
         let general = client.listen(None).await;
-        server.say_on(1, elicit("q"));
+        server.say_on(0, elicit("q"));
         settle().await;
         client
             .answer(&question(&general), "result", json!({"action": "accept"}))
@@ -157,7 +161,7 @@ fn a_question_outside_of_calls_is_for_the_only_client_so_far() {
             .call("a__echo")
             .await
             .result();
-        server.say_on(1, elicit("q2"));
+        server.say_on(0, elicit("q2"));
         settle().await;
         assert!(server.answer_to(&json!("q2")).unwrap()["error"].is_object());
     });
@@ -182,19 +186,32 @@ fn a_server_that_asks_for_roots_serves_one_client_per_connection() {
         // The roots of one client hold for nobody else; it keeps its process.
         let other = world.client(asked_for()).await;
         other.call("a__echo").await.result();
-        assert_eq!(server.last("tools/call").link, 2);
-        client.call("a__echo").await.result();
         assert_eq!(server.last("tools/call").link, 1);
+        client.call("a__echo").await.result();
+        assert_eq!(server.last("tools/call").link, 0);
         client
             .notify("notifications/roots/list_changed", json!({}))
             .await;
         let received = server.of("notifications/roots/list_changed");
         assert_eq!(
             received.iter().map(|frame| frame.link).collect::<Vec<_>>(),
-            [1]
+            [0]
         );
+        // Clients without roots share another process as long as the first one is taken.
+        for capabilities in [json!({}), json!({"sampling": {}})] {
+            let rootless = world.client(capabilities).await;
+            rootless.call("a__echo").await.result();
+            assert_eq!(server.last("tools/call").link, 2);
+        }
+        // Nobody else gets the process with its roots.
         client.end().await;
+        pass(seconds(5)).await;
+        assert_eq!(server.open_links(), [1, 2, 3]);
+        let rootless = world.client(json!({})).await;
+        rootless.call("a__echo").await.result();
+        assert_eq!(server.last("tools/call").link, 3);
         other.end().await;
+        pass(seconds(400)).await;
         assert_eq!(world.view("a").own.len(), 0);
     });
 }
@@ -206,7 +223,8 @@ fn b_ask_01_a_question_of_a_call_that_was_taken_back_reaches_no_other_sessionles
         let asked = json!({"elicitation": {}});
         let params = json!({"name": "a__hold", "arguments": {}});
         let world = Rc::new(World::new());
-        let server = world.stdio("a", |_| {}).await;
+        let isolated = |plan: &mut Plan| plan.reasons.push("unattributed");
+        let server = world.stdio("a", isolated).await;
         pass(millis(50)).await;
         let mut held = Vec::new();
         let mut calls = Vec::new();

@@ -26,7 +26,7 @@ fn a_process_that_ends_before_it_reads_did_not_end_over_the_question() {
         assert_eq!(server.links(), 1);
         pass(seconds(3)).await;
         // The next start is asked as the first was.
-        assert_eq!(methods(&server.frames(), 1)[0], "server/discover");
+        assert_eq!(methods(&server.frames(), 1)[0], "initialize");
         assert_eq!(world.view("a").era, Some(Era::Modern));
     });
 }
@@ -188,7 +188,7 @@ fn a_server_that_asks_for_a_sign_in_is_waited_for() {
         assert_eq!(world.view("a").shared.phase, ChildPhase::Starting);
         server.behave();
         server.refuse(&server.last("server/discover"), -32601, "unknown");
-        let result = json!({"protocolVersion": "2025-11-25", "capabilities": {}});
+        let result = json!({"protocolVersion": "2025-11-25", "capabilities": {}, "serverInfo": {"version": "1"}});
         server.answer(&server.last("initialize"), result);
         settle().await;
         assert_eq!((server.links(), world.view("a").starting), (1, None));

@@ -11,13 +11,19 @@ use crate::sim::client::Exchange;
 use crate::sim::served::Served;
 use crate::sim::server::{Server, text};
 use crate::sim::sessions::{UPDATED, full, levels, log_line, updated};
-use crate::sim::world::{Plan, World, millis, pass, run, seconds, settle};
+use crate::sim::world::{Plan, World, millis, pass, run, seconds, separated, settle};
+
+/// A full server whose clients share only with equal capabilities.
+fn full_and_separated(plan: &mut Plan) {
+    full(plan);
+    separated(plan);
+}
 
 #[test]
 fn resource_updates_reach_subscribers_only() {
     run(async {
         let world = Rc::new(World::new());
-        let server = world.stdio("a", full).await;
+        let server = world.stdio("a", full_and_separated).await;
         let clients = [
             world.client(json!({})).await,
             world.client(json!({})).await,
@@ -312,7 +318,7 @@ fn a_server_that_floods_loses_only_its_own_events() {
 fn an_own_connection_hears_of_the_level_too() {
     run(async {
         let world = Rc::new(World::new());
-        let server = world.stdio("a", full).await;
+        let server = world.stdio("a", full_and_separated).await;
         pass(millis(50)).await;
         let client = world.client(json!({"sampling": {}})).await;
         client

@@ -77,6 +77,15 @@ pub(crate) struct Plan {
     pub(crate) settings: ServerSettings,
     /// Stands between the gateway and the played server.
     pub(crate) wrap: Option<Wrap>,
+    /// Why its clients cannot share a process, as an earlier gateway found.
+    pub(crate) reasons: Vec<&'static str>,
+    /// Whether an earlier gateway found that it lists the same with and without capabilities.
+    pub(crate) lists_equally: bool,
+}
+
+/// A program whose clients share only with equal capabilities.
+pub(crate) fn separated(plan: &mut Plan) {
+    plan.reasons.push("lists_differ");
 }
 
 type Wrap = Box<dyn FnOnce(Arc<dyn Connector>) -> Arc<dyn Connector>>;
@@ -318,8 +327,11 @@ impl World {
             script: Script::default(),
             settings: server_settings(name),
             wrap: None,
+            reasons: Vec::new(),
+            lists_equally: true,
         };
         plan(&mut planned);
+        self.remember(&planned);
         let (server, connector) = Server::play(planned.script, knows_call_of_requests);
         let connector: Arc<dyn Connector> = Arc::new(connector);
         let connector = match planned.wrap {
@@ -343,6 +355,31 @@ impl World {
             ..ServerChange::default()
         });
         server
+    }
+
+    /// Keeps what an earlier gateway found, unless this one did.
+    fn remember(&self, plan: &Plan) {
+        let key = format!("separation/{}", plan.settings.name);
+        let kept = json!({
+            "identity": plan.settings.identity(),
+            "reasons": plan.reasons,
+            "lists_equally": plan.lists_equally.then_some("1"),
+        });
+        let is_known = self
+            .store
+            .get(&key)
+            .now_or_never()
+            .unwrap()
+            .unwrap()
+            .is_some();
+        if !is_known {
+            let value = Bytes::from(kept.to_string());
+            self.store
+                .put(&key, value, None)
+                .now_or_never()
+                .unwrap()
+                .unwrap();
+        }
     }
 
     /// Changes the order of the servers as a reload does.

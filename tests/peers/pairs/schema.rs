@@ -84,6 +84,11 @@ impl Schema {
         let Value::Object(mut definitions) = schema[key].take() else {
             panic!("{revision}: no definitions");
         };
+        // Hosts with user interfaces of servers declare `extensions` in this revision already.
+        if revision == Revision::V2025_11_25 {
+            let properties = &mut definitions["ClientCapabilities"]["properties"];
+            properties["extensions"] = json!({"type": "object"});
+        }
         for (name, definition) in &mut definitions {
             if !name.ends_with("MetaObject") {
                 close(definition);

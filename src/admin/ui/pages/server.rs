@@ -197,6 +197,9 @@ async fn facts(server: &ServerStatus, view: &View<'_>) -> Markup {
                     dt { "Last exit" } dd { (text::sentence(exit)) }
                 }
                 @if let Some(connection) = connection { (call_facts(connection)) }
+                @for reason in connection.iter().flat_map(|it| &it.separation) {
+                    dt { "Sharing" } dd { (text::sentence(reason.as_str())) }
+                }
                 @if let Some(faults) = faults {
                     dt { "Injected faults" } dd { (text::line(faults)) }
                 }

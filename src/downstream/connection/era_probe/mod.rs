@@ -2,8 +2,10 @@
 //! proves an era, and how long each step can take (C-LIFE-08, B-ERA-01). Pure.
 //!
 //! All questions use the same link. If the server refuses one question or does not answer it, the
-//! other is sent; a late answer still counts, and the first answer that proves an era wins. The
-//! process is restarted only if it exited after it read `server/discover`.
+//! other is sent; a late answer still counts, and the first answer that proves an era wins. A program
+//! is asked for a handshake first, because it keeps the era of its first message, and clients of
+//! both eras share its process. The process is restarted only if it exited after it read
+//! `server/discover`.
 
 use std::time::Duration;
 
@@ -22,7 +24,7 @@ use crate::transport::LinkError;
 pub(super) struct StepTimeouts {
     /// Time from the start of the program until it reads or writes.
     pub(super) start: Duration,
-    /// Time from then until `initialize` is sent as well, if `server/discover` is still unanswered.
+    /// Time from then until the other question is sent as well, if the first is still unanswered.
     pub(super) probe: Duration,
     /// Time for the answer to the last question.
     pub(super) answer: Duration,
@@ -65,6 +67,8 @@ enum ProbeState {
 #[derive(Debug)]
 pub(super) struct EraProbe {
     known: KnownEra,
+    /// Era of the first question, if nothing is known.
+    preferred: Era,
     timeouts: StepTimeouts,
     opened: Instant,
     /// When the server was first seen to read or write.
@@ -83,9 +87,15 @@ pub(super) struct EraProbe {
 }
 
 impl EraProbe {
-    pub(super) fn new(known: KnownEra, timeouts: StepTimeouts, now: Instant) -> Self {
+    pub(super) fn new(
+        known: KnownEra,
+        preferred: Era,
+        timeouts: StepTimeouts,
+        now: Instant,
+    ) -> Self {
         Self {
             known,
+            preferred,
             timeouts,
             opened: now,
             heard: None,
@@ -114,7 +124,7 @@ impl EraProbe {
     pub(super) fn first(&self) -> Era {
         match self.known {
             KnownEra::Configured(era) | KnownEra::Remembered(era) | KnownEra::Guessed(era) => era,
-            KnownEra::Unknown => Era::Modern,
+            KnownEra::Unknown => self.preferred,
         }
     }
 
@@ -124,7 +134,7 @@ impl EraProbe {
 
     /// Whether the detected era is certain enough to be remembered.
     pub(super) fn is_certain(&self) -> bool {
-        !self.is_uncertain && !matches!(self.known, KnownEra::Guessed(_))
+        !self.is_uncertain && self.known != KnownEra::Guessed(Era::Legacy)
     }
 
     /// Whether the server refused the first question, which contradicts the remembered era.
@@ -148,6 +158,15 @@ impl EraProbe {
         self.known == KnownEra::Unknown
             && matches!(self.discover, ProbeState::Sent)
             && !self.is_answered
+            && is_read != Some(false)
+    }
+
+    /// Whether the process can have exited because of `initialize`, so that the next one is first
+    /// asked for the newer era.
+    pub(super) fn ended_over_handshake(&self, is_read: Option<bool>) -> bool {
+        self.known == KnownEra::Unknown
+            && matches!(self.initialize, ProbeState::Sent)
+            && matches!(self.discover, ProbeState::NotSent)
             && is_read != Some(false)
     }
 
@@ -242,18 +261,21 @@ impl EraProbe {
         }
     }
 
-    /// Whether `initialize` is sent next if `server/discover` stays unanswered.
-    fn may_send_initialize(&self) -> bool {
-        !matches!(self.known, KnownEra::Configured(_))
-            && matches!(self.discover, ProbeState::Sent)
-            && matches!(self.initialize, ProbeState::NotSent)
+    /// Era of the question that is sent next if the first one stays unanswered.
+    fn next(&self) -> Option<Era> {
+        match (self.known, &self.discover, &self.initialize) {
+            (KnownEra::Configured(_), ..) => None,
+            (_, ProbeState::Sent, ProbeState::NotSent) => Some(Era::Legacy),
+            (KnownEra::Unknown, ProbeState::NotSent, ProbeState::Sent) => Some(Era::Modern),
+            _ => None,
+        }
     }
 
     /// When [`Self::on_time`] is due. `tells_reading` is whether the transport knows if the server
     /// has read what was sent.
     pub(super) fn deadline(&self, tells_reading: bool) -> Instant {
-        let sends_next = self.may_send_initialize() && (self.is_heard() || !tells_reading);
-        if sends_next {
+        let sends_next = self.is_heard() || !tells_reading;
+        if sends_next && self.next().is_some() {
             return self.last_active() + self.timeouts.probe;
         }
         let fails = if self.is_heard() {
@@ -277,8 +299,8 @@ impl EraProbe {
         if now < self.deadline(tells_reading) {
             return Step::Wait;
         }
-        if self.may_send_initialize() && (self.is_heard() || !tells_reading) {
-            return Step::Send(Era::Legacy);
+        if let Some(era) = self.next().filter(|_| self.is_heard() || !tells_reading) {
+            return Step::Send(era);
         }
         if let ProbeState::Kept(found) = &self.discover {
             return Step::Accept(Negotiated::clone(found));
@@ -369,107 +391,4 @@ fn failure(era: Era, error: &LinkError) -> Reason {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const TIMEOUTS: StepTimeouts = StepTimeouts {
-        start: Duration::from_secs(120),
-        probe: Duration::from_secs(5),
-        answer: Duration::from_secs(30),
-        sign_in: Duration::from_secs(600),
-    };
-
-    fn begun(known: KnownEra, start: Instant) -> EraProbe {
-        let mut era_probe = EraProbe::new(known, TIMEOUTS, start);
-        era_probe.on_sent(era_probe.first(), start);
-        era_probe
-    }
-
-    #[test]
-    fn each_step_has_a_clock_of_its_own() {
-        let start = Instant::now();
-        let at = |seconds| start + Duration::from_secs(seconds);
-        let mut era_probe = begun(KnownEra::Unknown, start);
-        assert_eq!(era_probe.deadline(true), at(120));
-        era_probe.on_heard(at(100));
-        assert_eq!(era_probe.deadline(true), at(105));
-        assert_eq!(era_probe.on_time(true, at(104)), Step::Wait);
-        assert_eq!(era_probe.on_time(true, at(105)), Step::Send(Era::Legacy));
-        era_probe.on_sent(Era::Legacy, at(105));
-        assert_eq!(era_probe.deadline(true), at(135));
-        era_probe.on_sign_in(at(110));
-        assert_eq!(era_probe.deadline(true), at(710));
-        assert!(matches!(era_probe.on_time(true, at(710)), Step::Fail(_)));
-    }
-
-    #[test]
-    fn deadlines_run_from_the_start_if_the_transport_cannot_tell_what_was_read() {
-        let start = Instant::now();
-        let at = |seconds| start + Duration::from_secs(seconds);
-        let mut era_probe = begun(KnownEra::Unknown, start);
-        assert_eq!(era_probe.on_time(false, at(5)), Step::Send(Era::Legacy));
-        era_probe.on_sent(Era::Legacy, at(5));
-        assert_eq!(era_probe.deadline(false), at(120));
-        era_probe.on_heard(at(50));
-        assert_eq!(era_probe.deadline(false), at(80));
-    }
-
-    #[test]
-    fn a_process_ended_over_the_question_if_it_read_it_and_answered_nothing() {
-        let start = Instant::now();
-        let lost = LinkError::Lost("gone".to_owned());
-        let unknown = begun(KnownEra::Unknown, start);
-        assert!(unknown.ended_when_asked(Some(true)) && unknown.ended_when_asked(None));
-        assert!(!unknown.ended_when_asked(Some(false)));
-        let mut answered = begun(KnownEra::Unknown, start);
-        answered.on_failed(Era::Modern, &lost, start);
-        assert!(!answered.ended_when_asked(Some(true)));
-        for known in [
-            KnownEra::Remembered(Era::Modern),
-            KnownEra::Configured(Era::Modern),
-        ] {
-            assert!(!begun(known, start).ended_when_asked(Some(true)));
-        }
-    }
-
-    #[test]
-    fn one_reason_for_both_eras_is_given_once_and_without_advice() {
-        let (now, down) = (Instant::now(), LinkError::Protocol("status 500".into()));
-        for (other, expected) in [
-            (
-                "status 500",
-                "`initialize`: answer breaks the protocol: status 500",
-            ),
-            (
-                "status 501",
-                "`server/discover`: answer breaks the protocol: status 500; `initialize`: answer breaks the protocol: status 501",
-            ),
-        ] {
-            let reason = |era, error: &LinkError| failure(era, error);
-            let other = LinkError::Protocol(other.into());
-            let mut era_probe = begun(KnownEra::Unknown, now);
-            era_probe.on_refused(Era::Modern, reason(Era::Modern, &down));
-            era_probe.on_sent(Era::Legacy, now);
-            let step = era_probe.on_refused(Era::Legacy, reason(Era::Legacy, &other));
-            let Step::Fail(why) = step else {
-                panic!("{step:?}");
-            };
-            assert_eq!(why.to_string(), expected);
-        }
-    }
-
-    #[test]
-    fn only_an_era_that_is_not_configured_is_left_for_the_other() {
-        let start = Instant::now();
-        let odd = LinkError::Protocol("odd".into());
-        let asked = |known, era| begun(known, start).on_failed(era, &odd, start);
-        let remembered = asked(KnownEra::Remembered(Era::Legacy), Era::Legacy);
-        assert_eq!(remembered, Step::Send(Era::Modern));
-        assert_eq!(
-            asked(KnownEra::Unknown, Era::Modern),
-            Step::Send(Era::Legacy)
-        );
-        let configured = asked(KnownEra::Configured(Era::Modern), Era::Modern);
-        assert!(matches!(configured, Step::Fail(_)));
-    }
-}
+mod tests;
