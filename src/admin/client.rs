@@ -1,7 +1,6 @@
 //! Client of the operator API for the command line, over the control socket in the data directory.
 
-use std::error::Error;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use reqwest::header::HeaderValue;
@@ -12,6 +11,7 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader, ReadHalf, WriteHalf};
 use url::Url;
 
+use super::client_error::ClientError;
 use super::crashes::Crashes;
 use super::local_socket::{ShortPath, reachable_socket};
 use super::messages::{
@@ -47,24 +47,6 @@ pub type ClientHalves = (
     BufReader<ReadHalf<reqwest::Upgraded>>,
     WriteHalf<reqwest::Upgraded>,
 );
-
-/// Why a request to the running gateway failed.
-#[derive(Debug, thiserror::Error)]
-pub enum ClientError {
-    #[error("no gateway runs with the data directory `{0}`: start it with `mcpvisor serve`")]
-    NotRunning(PathBuf),
-    #[error("the gateway did not answer: {0}")]
-    Unanswered(String),
-    #[error(
-        "the gateway is mcpvisor {0} and this command is mcpvisor {VERSION}: restart the gateway, or \
-         use the command of its version"
-    )]
-    OtherVersion(String),
-    #[error("could not parse the gateway's answer; it may be another version ({0})")]
-    Answer(String),
-    #[error("{0}")]
-    Refused(String),
-}
 
 /// The error object of the API.
 #[derive(Deserialize)]
@@ -407,22 +389,6 @@ async fn body(mut response: Response) -> Result<Vec<u8>, ClientError> {
         body.extend_from_slice(&chunk);
     }
     Ok(body)
-}
-
-impl From<reqwest::Error> for ClientError {
-    fn from(error: reqwest::Error) -> Self {
-        let error = error.without_url();
-        // The innermost error is the most specific.
-        let mut cause: &dyn Error = &error;
-        while let Some(source) = cause.source() {
-            cause = source;
-        }
-        let cause = cause.to_string();
-        match error.is_timeout() || error.is_connect() {
-            true => Self::Unanswered(cause),
-            false => Self::Answer(cause),
-        }
-    }
 }
 
 /// Reads one line of bounded length. Returns an empty line at the end of the input.

@@ -2,7 +2,8 @@
 
 use serde_json::{Value, json};
 
-use super::client::{ClientError, OperatorClient};
+use super::client::OperatorClient;
+use super::client_error::ClientError;
 use super::messages::{Forgotten, LoginRedirect, SignedIn};
 use super::operator::LoginPage;
 

@@ -5,6 +5,7 @@ mod alternate_screen;
 mod api_token;
 mod base_url;
 mod client;
+mod client_error;
 mod config_order;
 mod crashes;
 mod data_dir;
@@ -29,7 +30,8 @@ mod ui;
 
 pub use alternate_screen::AlternateScreen;
 pub use api_token::ApiToken;
-pub use client::{ClientError, ClientHalves, OperatorClient, ask_status, read_line};
+pub use client::{ClientHalves, OperatorClient, ask_status, read_line};
+pub use client_error::ClientError;
 pub use config_order::{
     ConfigAnswer, ConfigOrder, ConfigOrders, ConfigRequest, EntryOrder, FileContent, FileOrder,
 };

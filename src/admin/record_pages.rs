@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::client::{ClientError, OperatorClient};
+use super::client::OperatorClient;
+use super::client_error::ClientError;
 use super::render::{Screen, call_lines, record_lines};
 use crate::history::{CallPage, RecordedCall};
 use crate::telemetry::{LogEntry, LogPage};

@@ -38,7 +38,7 @@ def main(expected, results, again=None):
     outcomes = outcomes_of(Path(results))
     if again:
         outcomes |= outcomes_of(Path(again))
-    entry_of = {test: next((it for it in (test, test.split("[")[0]) if it in reasons), None) for test in outcomes}
+    entry_of = {test: next((it for it in (test, test.split("[")[0].strip()) if it in reasons), None) for test in outcomes}
     failed = [test for test, result in outcomes.items() if result["outcome"] == "failed"]
     passed = [test for test, result in outcomes.items() if result["outcome"] == "passed"]
     new = [test for test in failed if entry_of[test] is None]

@@ -19,8 +19,8 @@ use super::result;
 pub use capabilities::client_capabilities;
 pub use implementation::project_implementation;
 pub use item::{ItemKind, project_item};
-use output::wraps_for;
 pub use output::wraps_structured_output;
+use output::{is_wrapped_output, wraps_for};
 pub use request::{project_params, project_progress};
 
 /// Direction of a translation: the revision of the writer and the revision of the reader.
@@ -79,7 +79,7 @@ pub fn project_result(
             None => MemberChange::set_if_some(content(value, revisions.to)),
         },
         "messages" if older => MemberChange::set_if_some(messages(value, revisions.to)),
-        "structuredContent" if older || wraps => structured(value, revisions.to, wrapped),
+        "structuredContent" if older || wraps => structured(value, revisions, wrapped),
         "_meta" if revisions.crosses_eras() => result::strip_meta(value),
         _ => MemberChange::Keep,
     });
@@ -144,11 +144,13 @@ fn appended_text(members: &Object<'_>, to: Revision) -> Option<String> {
     Some(format!("[{}]", shown.join(",")))
 }
 
-fn structured(value: &str, to: Revision, wrapped: bool) -> MemberChange {
-    if to < Revision::V2025_06_18 {
+fn structured(value: &str, revisions: Revisions, wrapped: bool) -> MemberChange {
+    if revisions.to < Revision::V2025_06_18 {
         return MemberChange::Drop;
     }
-    if wrapped || !is_object(value) {
+    // A server of both eras can list a tool in the newer one, and wrap its result in the older one.
+    let is_wrapped_by_server = wraps_for(revisions.from) && is_wrapped_output(value);
+    if wrapped && !is_wrapped_by_server || !is_object(value) {
         return MemberChange::Value(format!(r#"{{"result":{value}}}"#));
     }
     MemberChange::Keep

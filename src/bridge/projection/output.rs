@@ -17,6 +17,12 @@ pub(super) fn wraps_for(to: Revision) -> bool {
     (Revision::V2025_06_18..Revision::V2026_07_28).contains(&to)
 }
 
+/// Whether a structured output is an object with no member but `result`.
+pub(super) fn is_wrapped_output(output: &str) -> bool {
+    let members = text::members(output);
+    members.is_some_and(|members| matches!(members.as_slice(), [(key, _)] if key == "result"))
+}
+
 fn is_wrapped(schema: &str) -> bool {
     let kind = text::member(schema, "type").and_then(text::text);
     kind.is_none_or(|kind| kind != "object")

@@ -166,6 +166,28 @@ fn s_tool_09_structured_content_is_an_object_for_clients_with_a_handshake() {
 }
 
 #[test]
+fn what_a_server_wrapped_itself_is_not_wrapped_again() {
+    let call = json!({ "content": [], "structuredContent": { "result": [1, 2] } });
+    let projected = |from| {
+        let revisions = Revisions {
+            from,
+            to: V2025_11_25,
+        };
+        let result = project_result(&Method::ToolsCall, &raw(&call), revisions, true);
+        let result: Value = result.map_or_else(|| call.clone(), |it| it.parse().unwrap());
+        result["structuredContent"].clone()
+    };
+    for older in [V2025_06_18, V2025_11_25] {
+        assert_eq!(projected(older), json!({ "result": [1, 2] }));
+    }
+    // In the newer era, it is what the tool said.
+    assert_eq!(
+        projected(V2026_07_28),
+        json!({ "result": { "result": [1, 2] } })
+    );
+}
+
+#[test]
 fn items_lose_fields_unknown_to_the_reader() {
     let tool = json!({ "name": "n", "title": "T", "description": "d", "inputSchema": { "type": "object" },
         "outputSchema": { "type": "object" }, "annotations": {}, "icons": [], "execution": {},

@@ -212,10 +212,6 @@ impl ValueKind for ExitCodesKind {
         Some(format!("[{}]", codes.join(", ")))
     }
 
-    fn example(&self) -> Option<&'static str> {
-        Some("[78]")
-    }
-
     fn read(&self, section: &Section<'_>, key: &'static str) -> Option<Vec<i32>> {
         let codes = section.small_integers(key, &self.must_be())?;
         Some(codes.into_iter().map(i32::from).collect())
