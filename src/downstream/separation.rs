@@ -128,7 +128,7 @@ pub(crate) enum Comparison {
     Running(Instant),
 }
 
-/// What a comparison of lists with and without capabilities showed.
+/// The outcome of a comparison of lists with and without capabilities.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Compared {
     Equal,
@@ -137,7 +137,7 @@ pub(crate) enum Compared {
     Failed,
 }
 
-/// What is known about one server. Shared by all its connections.
+/// How one server separates its clients. Shared by all its connections.
 pub(crate) struct Separation {
     settings: Arc<ArcSwap<ServerSettings>>,
     store: Arc<dyn Store>,
@@ -397,8 +397,8 @@ impl Separation {
     }
 }
 
-/// What the store remembers about servers. An entry of a different server with the same name does
-/// not count.
+/// The servers that the store remembers as separated. An entry of a different server with the same
+/// name does not count.
 pub async fn separated_servers<'a>(
     store: &dyn Store,
     servers: &'a [Arc<ServerSettings>],

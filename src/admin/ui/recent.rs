@@ -48,7 +48,7 @@ pub(super) struct Pace {
     pub(super) p95: Option<f64>,
 }
 
-/// What is read again when it is old.
+/// A value that is read again once it is old.
 pub(super) struct Cached<T>(Mutex<Option<(Instant, Arc<T>)>>);
 
 impl<T> Default for Cached<T> {
@@ -69,7 +69,7 @@ impl<T> Cached<T> {
     }
 }
 
-/// What the list of servers shows of all servers, by their names.
+/// Numbers for the list of servers, by server name.
 #[derive(Default)]
 pub(super) struct Known {
     paces: Cached<HashMap<String, Pace>>,

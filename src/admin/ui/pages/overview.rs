@@ -84,7 +84,7 @@ fn headline(status: &Status, servers: &ByTrouble) -> Markup {
     }
 }
 
-/// What a new user does, each step with whether it is done; nothing when all are.
+/// The first steps of a new user, each with whether it is done; empty once all are.
 fn first_steps(status: &Status, servers: &ByTrouble, view: &View<'_>) -> Markup {
     let count = |name: &str| status.counters.get(name).copied().unwrap_or(0);
     let opened = count("sessions_opened");

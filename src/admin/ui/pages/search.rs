@@ -20,7 +20,7 @@ const FOUND_MAX: usize = 6;
 /// Maximum sessions whose client is compared with the words: each is asked for its state.
 const SESSIONS_MAX: usize = 50;
 
-/// What can be done with a server: the last part of its path, the words, and a question before it.
+/// Actions on a server: the last part of the path, the words, and the question before it.
 const ACTIONS: [(&str, &str, &str); 4] = [
     ("restart", "Restart", ""),
     ("start", "Start", ""),

@@ -90,7 +90,7 @@ fn find(view: &View<'_>, name: &str) -> Result<(ServerStatus, u64), Failure> {
     }
 }
 
-/// What can be done with a server in most states.
+/// Actions on a server that are possible in most states.
 fn orders(server: &ServerStatus, view: &View<'_>) -> Markup {
     let name = &server.name;
     let to = |verb: &str| format!("/ui/servers/{name}/{verb}");

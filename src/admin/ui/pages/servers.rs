@@ -17,7 +17,7 @@ use crate::admin::ui::{parts, text};
 /// The number of servers above which they can be searched.
 const SEARCHED: usize = 8;
 
-/// What a row shows beside the status of its server.
+/// Facts that a row shows beside the status of its server.
 struct Facts {
     target: String,
     pace: Option<Pace>,
