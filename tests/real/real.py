@@ -25,7 +25,7 @@ def main():
         tests = {
             "servers": lambda: servers.test(place, directory),
             "clients": lambda: clients.test(place),
-            "crowd": lambda: crowd.test(place),
+            "crowd": lambda: crowd.test(place, directory / "crowd"),
             "search": lambda: search.test(place, directory),
             "logins": lambda: logins.test(place),
             "cold": lambda: cold.test(place, directory),
