@@ -215,7 +215,8 @@ impl ListWait {
             let is_apart = server.parts.separation.is_plain_apart();
             self.need == ListNeed::All && is_plain && !is_apart
         };
-        if settings.first_list_wait.is_zero() {
+        if settings.first_list_wait.is_zero() || servers.values().all(|server| sees_shared(server))
+        {
             return Vec::new();
         }
         let (known_lists, now) = (self.context.catalog.known_lists(), Instant::now());

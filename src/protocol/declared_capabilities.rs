@@ -1,7 +1,7 @@
 //! The capabilities that a client declares.
 
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher, Hash, Hasher};
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Map, Value, json};
@@ -53,15 +53,17 @@ impl DeclaredCapabilities {
     /// Everything that the gateway can pass on to some client: the union of what clients declare,
     /// except for extensions that are not widely known.
     pub fn all() -> Self {
-        let all = json!({
-            "elicitation": {"form": {}, "url": {}},
-            "extensions": {UI_EXTENSION: {"mimeTypes": ["text/html;profile=mcp-app"]}},
-            "roots": {"listChanged": true},
-            "sampling": {"context": {}, "tools": {}},
+        static ALL: LazyLock<DeclaredCapabilities> = LazyLock::new(|| {
+            let all = json!({
+                "elicitation": {"form": {}, "url": {}},
+                "extensions": {UI_EXTENSION: {"mimeTypes": ["text/html;profile=mcp-app"]}},
+                "roots": {"listChanged": true},
+                "sampling": {"context": {}, "tools": {}},
+            });
+            let members = all.as_object().cloned();
+            members.map_or_else(DeclaredCapabilities::default, DeclaredCapabilities::new)
         });
-        all.as_object()
-            .cloned()
-            .map_or_else(Self::default, Self::new)
+        ALL.clone()
     }
 
     fn new(members: Map<String, Value>) -> Self {
