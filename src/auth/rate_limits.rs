@@ -123,7 +123,7 @@ type CountKey = (Holder, Scope, Rate);
 #[derive(Debug)]
 pub struct RateLimits {
     counts: Cache<CountKey, Instant>,
-    /// Its keys are random, so that no client can choose arguments with equal hashes.
+    /// Hashes with random keys, so that no client can choose arguments with equal hashes.
     hasher: RandomState,
 }
 

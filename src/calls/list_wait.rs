@@ -38,7 +38,7 @@ struct ChangedList {
 /// How long a request for a list waits for changes that servers announced.
 const CHANGES_WAIT_MAX: Duration = Duration::from_secs(2);
 
-/// How long lists wait for the comparison of a server's lists: clients give up after 10 s.
+/// How long lists wait for the comparison of a server's lists: clients stop waiting after 10 s.
 const COMPARISON_WAIT_MAX: Duration = Duration::from_secs(5);
 
 /// A list to read, and the connection to read it from.

@@ -120,11 +120,11 @@ impl FromIterator<SeparationReason> for SeparationReasons {
 /// Whether a program's lists with and without capabilities are compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Comparison {
-    /// They are not, because the outcome is known or there is nothing to compare.
+    /// No comparison is due: its outcome is known, or there is nothing to compare.
     Settled,
-    /// They will be; the shared process listed its items at this time.
+    /// A comparison is due; the shared process listed its items at this time.
     Due(Instant),
-    /// They are, since the shared process listed its items at this time.
+    /// A comparison runs; the shared process listed its items at this time.
     Running(Instant),
 }
 

@@ -141,7 +141,7 @@ impl RecordedCall {
     }
 }
 
-/// What the numbers about many calls are made of.
+/// Facts about one call, for statistics over many calls.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CallTiming {
     /// End time, in milliseconds since 1970.

@@ -44,9 +44,7 @@ def test(place, directory):
         table.run("crowd", "alike", lambda: at_most(counts, {name: 1 for name in ALIKE}))
         table.run("crowd", "apart", lambda: at_most(counts, APART))
     finally:
-        for one in [*clients, gateway]:
-            if one:
-                one.close()
+        public.end(chosen, *clients, gateway)
     return table
 
 

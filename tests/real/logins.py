@@ -7,7 +7,7 @@ import re
 import subprocess
 import urllib.request
 
-from servers import Server, call
+from servers import Server, call, end
 from support import HERE, PATIENCE, Failed, Gateway, LineClient, Table, until
 
 STEPS = ["needs login", "sign in", "call", "renew", "sign out"]
@@ -85,9 +85,5 @@ def test(place):
             run("renew", lambda: renew(gateway, client, server))
             run("sign out", lambda: sign_out(gateway, server))
     finally:
-        for one in [client, gateway]:
-            if one:
-                one.close()
-        for server in behind:
-            server.stop()
+        end(behind, client, gateway)
     return table

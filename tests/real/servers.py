@@ -237,12 +237,17 @@ def test(place, directory):
             client = LineClient([*place.script("ts1.mjs"), gateway.url])
             steps(table, gateway, client, behind)
         finally:
-            for one in [client, gateway]:
-                if one:
-                    one.close()
-            for server in behind:
-                server.stop()
+            end(behind, client, gateway)
     return table
+
+
+def end(behind, *started):
+    """Closes the clients and the gateway, as far as they were started, and stops the servers."""
+    for one in started:
+        if one:
+            one.close()
+    for server in behind:
+        server.stop()
 
 
 def steps(table, gateway, client, behind):

@@ -76,7 +76,7 @@ pub(super) fn sorted(view: &View<'_>, first: &str, label: &str, class: &str) -> 
     }
 }
 
-/// A switch that a form turns. `name` says what it is of.
+/// A switch that submits a form. `name` is the name of the item that it turns on or off.
 pub(super) fn switch(view: &View<'_>, to: &str, name: &str, is_on: bool) -> Markup {
     html! {
         form method="post" action=(to) {

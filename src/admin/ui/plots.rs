@@ -17,7 +17,7 @@ use crate::telemetry::unix_millis;
 /// Number of points in a plot.
 const POINTS: u64 = 90;
 
-/// Minimum distance of two points, in seconds: that of the samples.
+/// Minimum distance of two points, in seconds: the distance of two samples.
 const STEP_MIN: u64 = 10;
 
 const MIB: f64 = 1024.0 * 1024.0;
@@ -30,7 +30,7 @@ const RANGES: [(&str, &str, u64); 4] = [
     ("start", "Since start", u64::MAX),
 ];
 
-/// Titles and units of the plots of the gateway; those of a server are the first two.
+/// Titles and units of the plots of the gateway; a server has the first two.
 const TITLES: [(&str, &str); 4] = [
     ("Calls", "per minute"),
     ("Duration", "ms"),

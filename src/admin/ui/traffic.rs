@@ -75,7 +75,7 @@ impl Looks {
 /// The samples of a gateway.
 #[derive(Debug)]
 pub(super) struct Traffic {
-    /// Of the last hour, of the last six, and since the start.
+    /// Samples of the last hour, of the last six hours, and since the start.
     looks: Mutex<[Looks; 3]>,
     /// The memory of each process group in the last sample, in bytes.
     groups: Mutex<HashMap<u32, u64>>,

@@ -50,7 +50,8 @@ pub(crate) struct ConnectionSpec {
     pub(crate) param_headers: ArcSwap<HashMap<String, ParamHeaders>>,
     /// The items that the server last offered, valid until an incarnation lists them again.
     pub(crate) last_part: ArcSwapOption<ServerPart>,
-    /// What the current incarnation listed first, before calls could change it, if that is compared.
+    /// The first lists of the current incarnation, before calls could change them, if they are
+    /// compared.
     pub(crate) first_lists: ArcSwapOption<FirstLists>,
     /// Whether the server was ever listed.
     pub(crate) listed: watch::Sender<bool>,

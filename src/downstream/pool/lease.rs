@@ -1,4 +1,5 @@
-//! Which connections can serve one call, and those that serve one call at a time.
+//! The connections that can serve one call, and leases of connections that serve one call at a
+//! time.
 
 use std::collections::HashSet;
 use std::sync::Arc;

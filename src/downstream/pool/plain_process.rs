@@ -67,7 +67,7 @@ impl Downstreams {
         }
     }
 
-    /// Compares the lists of the shared process with those of one that is declared nothing; `None`
+    /// Compares the lists of the shared process with the lists of the plain process; `None`
     /// if the server is being stopped.
     async fn compared(&self, server: &Arc<Server>, shared: &ServerPart) -> Option<Compared> {
         let key = ConnectionKey::plain();

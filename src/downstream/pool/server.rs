@@ -195,9 +195,9 @@ impl Server {
     }
 
     /// The connection whose lists this caller sees, whether or not it is open. A client without
-    /// capabilities sees the lists of the shared connection unless it is served apart, and so does each
-    /// client that shares its process. A client's own session shows the audience's lists until the client has called
-    /// something in it.
+    /// capabilities sees the lists of the shared connection unless it is served apart, and so does
+    /// each client that shares its process. A client's own session shows the audience's lists until
+    /// the client has called something in it.
     pub(crate) fn list_key_for(&self, caller: &Caller) -> ConnectionKey {
         if let Some(key) = self.own_list_key_for(caller) {
             return key;
@@ -231,7 +231,7 @@ impl Server {
             return None;
         }
         let key = self.connection_key_for(caller);
-        // Its clients share it for other reasons than its lists, unless these differ.
+        // The plain process can exist for its requests alone; then its lists equal the shared ones.
         (!key.is_plain() && self.own.has_lists(&key)).then_some(key)
     }
 

@@ -306,7 +306,7 @@
   /** How long after a letter the search begins, in milliseconds. */
   const SEARCH_AFTER_MS = 120;
 
-  /** Opens the search for everything. Its results are those of the page for it. */
+  /** Opens the search for everything, with the results of the search page. */
   function openFinder() {
     if (document.querySelector("dialog[open]")) return;
     const dialog = document.createElement("dialog");

@@ -171,7 +171,7 @@ async fn sessions(view: &View<'_>, words: &Words) -> Vec<Markup> {
 async fn calls(view: &View<'_>) -> Vec<Markup> {
     let text = view.query("text").unwrap_or_default().trim();
     let (limit, history) = (FOUND_MAX.to_string(), &view.operator.state.history);
-    // A history that cannot be read has its page, which says so.
+    // The page of calls shows why the history cannot be read.
     let found = history_page(history, [("text", text), ("limit", &limit)]).await;
     let entries = found.map(|page| page.entries).unwrap_or_default();
     let shown = entries.iter().map(|call| {
