@@ -13,6 +13,7 @@ pub mod id;
 pub mod masking;
 mod memory;
 pub mod protocol;
+pub mod sandbox;
 pub mod telemetry;
 
 pub mod bridge;
@@ -46,4 +47,5 @@ pub mod config;
 pub mod clients;
 pub mod gateway;
 
+pub mod cassette;
 pub mod example_server;

@@ -13,10 +13,11 @@ use url::Url;
 
 use super::client_error::ClientError;
 use super::crashes::Crashes;
-use super::local_socket::{ShortPath, reachable_socket};
+use super::local_socket::reachable_socket;
 use super::messages::{
-    Approved, ApprovedDefinition, DashboardLink, Logins, Notices, Ordered, PastedAddress, Pins,
-    ServerLogs, Token, ToolOfServer, Tools, VERSION, VERSION_HEADER, VIEW_HEADER,
+    Approved, ApprovedDefinition, DashboardLink, Explanation, Logins, Notices, Ordered,
+    PastedAddress, Pins, ServerLogs, Token, ToolOfServer, Tools, VERSION, VERSION_HEADER,
+    VIEW_HEADER, WantedVersion,
 };
 use super::notices::Notice;
 use super::status::{ConfigView, Status, ToolView};
@@ -25,6 +26,7 @@ use crate::credentials::CredentialView;
 use crate::downstream::ServerOrder;
 use crate::id::ViewId;
 use crate::publisher::{PinDetail, PinView};
+use crate::store::ShortPath;
 use crate::telemetry::{LogLine, one_line};
 use crate::transport::install_crypto_provider;
 
@@ -153,15 +155,15 @@ impl OperatorClient {
     ///
     /// As [`OperatorClient::status`].
     pub async fn order(&self, server: &str, order: ServerOrder) -> Result<String, ClientError> {
-        let (verb, tool) = match order {
+        let (verb, body) = match order {
             ServerOrder::Start => ("start", None),
             ServerOrder::Stop => ("stop", None),
             ServerOrder::Restart => ("restart", None),
             ServerOrder::Kill => ("kill", None),
-            ServerOrder::Trip(tool) => ("trip", Some(tool)),
-            ServerOrder::Reset(tool) => ("reset", Some(tool)),
+            ServerOrder::Trip(tool) => ("trip", Some(json!(ToolOfServer { tool }))),
+            ServerOrder::Reset(tool) => ("reset", Some(json!(ToolOfServer { tool }))),
+            ServerOrder::Upgrade(to) => ("upgrade", Some(json!(WantedVersion { to }))),
         };
-        let body = tool.map(|tool| json!(ToolOfServer { tool }));
         let path = ["api", "servers", server, verb];
         let done: Ordered = self.post(&path, &[], body).await?;
         Ok(done.message)
@@ -187,6 +189,18 @@ impl OperatorClient {
     pub async fn crashes(&self, server: Option<&str>) -> Result<Crashes, ClientError> {
         let query = server.map(|server| ("server", server));
         self.get(&["api", "crashes"], query.as_slice()).await
+    }
+
+    /// Explains the next steps of a server in sentences.
+    ///
+    /// # Errors
+    ///
+    /// As [`OperatorClient::status`].
+    pub async fn explain(&self, server: &str) -> Result<Vec<String>, ClientError> {
+        let explanation: Explanation = self
+            .get(&["api", "servers", server, "explain"], &[])
+            .await?;
+        Ok(explanation.sentences)
     }
 
     /// Replays a call from the history, and returns its JSON-RPC answer.

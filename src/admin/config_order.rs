@@ -1,7 +1,9 @@
 //! Requests to read and change the configuration file.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
+use secrecy::SecretString;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -9,6 +11,8 @@ use tokio::sync::mpsc::{self, error::TrySendError};
 use tokio::sync::oneshot;
 
 use super::ConfigView;
+use crate::auth::{KeyChange, Policies};
+use crate::downstream::ServerSettings;
 use crate::protocol::{ErrorKind, Failure};
 
 /// Maximum pending requests; further ones are refused.
@@ -49,6 +53,12 @@ pub enum EntryOrder {
         tool: String,
         is_enabled: bool,
     },
+    /// Replaces an argument of a server, because another version of it was promoted.
+    SetVersion {
+        server: String,
+        from: String,
+        to: String,
+    },
 }
 
 /// A request about the configuration file as a whole.
@@ -56,6 +66,8 @@ pub enum EntryOrder {
 pub enum FileOrder {
     /// Lists the stored earlier versions, newest first.
     Kept,
+    /// The content for an editor, with comments, and with marks instead of secrets.
+    Edit,
     /// Shows what a new content would change.
     Plan(FileContent),
     /// Replaces the current content, which is kept as an earlier version.
@@ -65,9 +77,16 @@ pub enum FileOrder {
 /// A candidate for the content of the file. Not `Debug`, because it holds secrets.
 #[derive(Clone, PartialEq)]
 pub enum FileContent {
+    /// A text whose marks, as in the answer to [`FileOrder::Edit`], represent secrets.
     Text(String),
     /// An earlier version, by name. It leaves the list of earlier versions when it is applied.
     Kept(String),
+}
+
+/// The answer to [`FileOrder::Edit`]; `None` for a file that is not TOML.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(super) struct EditedFile {
+    pub(super) text: Option<String>,
 }
 
 /// The answer to [`FileOrder::Kept`].
@@ -82,6 +101,8 @@ pub(super) struct PlannedFile {
     /// `None` if the current file is invalid, so that there is nothing to compare with.
     pub(super) plan: Option<PlannedChanges>,
     pub(super) diff: String,
+    /// The policies, if they change.
+    pub(super) policies: Option<Policies>,
 }
 
 /// The changes that a new content would make.
@@ -134,6 +155,17 @@ pub enum ConfigRequest {
         if_match: Option<String>,
         reply: oneshot::Sender<Result<ConfigAnswer, Failure>>,
     },
+    /// Creates, replaces or removes the API key of this name. The reply has a new key.
+    Key {
+        name: String,
+        change: KeyChange,
+        reply: oneshot::Sender<Result<Option<SecretString>, Failure>>,
+    },
+    /// Replies with the settings that a server would have after an order, which is not carried out.
+    SettingsAfter {
+        order: EntryOrder,
+        reply: oneshot::Sender<Result<Arc<ServerSettings>, Failure>>,
+    },
     /// Reloads the file and replies with the result.
     Reload { reply: oneshot::Sender<ConfigView> },
 }
@@ -162,6 +194,36 @@ impl ConfigOrders {
             if_match,
             reply,
         })?;
+        answer.await.unwrap_or_else(|_| Err(shutting_down()))
+    }
+
+    /// Changes the API key of this name. Returns a new key.
+    ///
+    /// # Errors
+    ///
+    /// As [`ConfigOrders::ask`].
+    pub async fn change_key(
+        &self,
+        name: String,
+        change: KeyChange,
+    ) -> Result<Option<SecretString>, Failure> {
+        let (reply, answer) = oneshot::channel();
+        self.send(ConfigRequest::Key {
+            name,
+            change,
+            reply,
+        })?;
+        answer.await.unwrap_or_else(|_| Err(shutting_down()))
+    }
+
+    /// The settings that a server would have after an order, which is not carried out.
+    ///
+    /// # Errors
+    ///
+    /// As [`ConfigOrders::ask`], and if the server could not start.
+    pub async fn settings_after(&self, order: EntryOrder) -> Result<Arc<ServerSettings>, Failure> {
+        let (reply, answer) = oneshot::channel();
+        self.send(ConfigRequest::SettingsAfter { order, reply })?;
         answer.await.unwrap_or_else(|_| Err(shutting_down()))
     }
 

@@ -123,7 +123,7 @@ pub async fn answer_request(
     answer.await.ok().flatten()
 }
 
-fn replay_request(entry: &HistoryEntry) -> Result<Request, RecordsError> {
+pub(super) fn replay_request(entry: &HistoryEntry) -> Result<Request, RecordsError> {
     match Envelope::parse(entry.replay_frame(1)?) {
         Ok(Envelope::Request(request)) => Ok(request),
         _ => Err(NotReplayable::Cut.into()),

@@ -1,10 +1,7 @@
 //! `control.sock`: the operator API for the owner of the data directory, without a token.
 
-use std::fs::File;
 use std::io;
-use std::os::fd::AsRawFd as _;
-use std::os::unix::fs::PermissionsExt as _;
-use std::os::unix::net::{UnixListener as StdListener, UnixStream as StdStream};
+use std::os::unix::net::UnixStream as StdStream;
 use std::path::{Path, PathBuf};
 use std::pin::pin;
 use std::sync::Arc;
@@ -19,25 +16,21 @@ use super::data_dir::DataDir;
 use super::http::OwnerApi;
 use super::instances::Instances;
 use super::operator::Operator;
-use crate::store::DirectoryLease;
+use crate::store::{DirectoryLease, ShortPath, SocketFile};
 
 /// Maximum time to create the socket on disk.
 const BIND_MAX: Duration = Duration::from_secs(5);
-/// Maximum time to remove the socket from disk.
-const REMOVE_MAX: Duration = Duration::from_millis(500);
 /// Delay between two attempts to create the socket.
 const BIND_AGAIN: Duration = Duration::from_secs(10);
 /// Interval at which the data directory is checked for replacement.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// Maximum length of a socket path that all systems accept, in bytes.
-const SOCKET_PATH_MAX: usize = 100;
 /// The gateway's end of the socket, which is removed when this is dropped.
 pub struct LocalServer(#[expect(dead_code, reason = "held")] AbortOnDropHandle<()>);
 
 /// A bound socket. Dropping it removes its file.
 struct NamedSocket {
     listener: UnixListener,
-    path: PathBuf,
+    file: SocketFile,
 }
 
 impl LocalServer {
@@ -73,21 +66,10 @@ impl LocalServer {
     }
 }
 
-impl Drop for NamedSocket {
-    fn drop(&mut self) {
-        let path = self.path.clone();
-        let (done, removed) = std::sync::mpsc::channel();
-        let remove = move || done.send(std::fs::remove_file(path));
-        drop(std::thread::Builder::new().spawn(remove));
-        // If the removal fails, for example on a disk that hangs, the next start removes the file.
-        let _ = removed.recv_timeout(REMOVE_MAX);
-    }
-}
-
 /// Serves clients until the data directory is replaced or the socket file is removed.
 async fn accept_while(is_same: impl Fn() -> bool, socket: &NamedSocket, api: &OwnerApi) {
     let mut looks = tokio::time::interval(LOOK_EVERY);
-    let mut removed = pin!(until_removed(socket.path.clone()));
+    let mut removed = pin!(until_removed(socket.file.path().to_owned()));
     while is_same() {
         let accepted = tokio::select! {
             accepted = socket.listener.accept() => accepted,
@@ -148,18 +130,16 @@ async fn bind(data_dir: &Path, directory: Option<u64>) -> io::Result<NamedSocket
     let unusable = usize::from(directory.is_none());
     let mut last = io::Error::other("no directory is available for the control socket");
     for path in paths.into_iter().skip(unusable) {
-        let of_thread = path.clone();
-        let binding = timeout(BIND_MAX, spawn_blocking(move || bind_private(&of_thread)));
+        // Only this gateway uses the path, so an existing file was left by a killed process.
+        let binding = timeout(BIND_MAX, spawn_blocking(move || SocketFile::replace(&path)));
         let bound = match binding.await {
             Ok(bound) => bound.map_err(io::Error::other).flatten(),
             Err(late) => Err(io::Error::other(late)),
         };
         match bound {
-            Ok(listener) => {
-                return Ok(NamedSocket {
-                    listener: UnixListener::from_std(listener)?,
-                    path,
-                });
+            Ok((listener, file)) => {
+                let listener = UnixListener::from_std(listener)?;
+                return Ok(NamedSocket { listener, file });
             }
             Err(error) => last = error,
         }
@@ -167,59 +147,10 @@ async fn bind(data_dir: &Path, directory: Option<u64>) -> io::Result<NamedSocket
     Err(last)
 }
 
-/// Opens a socket that other users cannot connect to: it gets its final name only after its
-/// permissions are set. A umask would affect the whole process, which starts programs at the same
-/// time.
-fn bind_private(path: &Path) -> io::Result<StdListener> {
-    // Only this gateway uses the path, so an existing file was left by a killed process.
-    remove_if_there(path)?;
-    let unnamed = path.with_extension("new");
-    remove_if_there(&unnamed)?;
-    let short = ShortPath::new(&unnamed)?;
-    let listener = StdListener::bind(&short.path)?;
-    std::fs::set_permissions(&unnamed, std::fs::Permissions::from_mode(0o600))?;
-    std::fs::rename(unnamed, path)?;
-    listener.set_nonblocking(true)?;
-    Ok(listener)
-}
-
-/// A socket path that is short enough for every system. A long path is reached through its
-/// directory, which stays open while this value exists.
-pub(super) struct ShortPath {
-    pub(super) path: PathBuf,
-    _directory: Option<File>,
-}
-
-impl ShortPath {
-    fn new(path: &Path) -> io::Result<Self> {
-        let (true, Some(directory), Some(file)) = (
-            path.as_os_str().len() > SOCKET_PATH_MAX,
-            path.parent(),
-            path.file_name(),
-        ) else {
-            return Ok(Self {
-                path: path.to_owned(),
-                _directory: None,
-            });
-        };
-        let directory = File::open(directory)?;
-        let through = format!("/proc/self/fd/{}", directory.as_raw_fd());
-        Ok(Self {
-            path: Path::new(&through).join(file),
-            _directory: Some(directory),
-        })
-    }
-}
-
-fn remove_if_there(path: &Path) -> io::Result<()> {
-    match std::fs::remove_file(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-        Ok(()) | Err(_) => Ok(()),
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
     use super::*;
 
     #[tokio::test]
@@ -230,7 +161,7 @@ mod tests {
             std::fs::create_dir(&deep).unwrap();
             let path = DataDir::control_socket(&deep);
             for _ in 0..2 {
-                let _listener = bind_private(&path).unwrap();
+                let _listener = SocketFile::replace(&path).unwrap();
                 let mode = std::fs::metadata(&path).unwrap().permissions().mode();
                 assert_eq!(mode & 0o777, 0o600);
                 let short = ShortPath::new(&path).unwrap();
@@ -247,7 +178,7 @@ mod tests {
         // The directory is unusable, or another gateway may be using it.
         for (data_dir, number) in [(&*file, Some(1)), (directory.path(), None)] {
             let socket = bind(data_dir, number).await.unwrap();
-            assert!(!socket.path.starts_with(directory.path()));
+            assert!(!socket.file.path().starts_with(directory.path()));
             assert!(is_served(data_dir));
             drop(socket);
             assert!(!is_served(data_dir));

@@ -55,6 +55,13 @@ pub(super) struct Ordered {
     pub(super) server: ServerStatus,
 }
 
+/// The next steps of a server, with their reasons.
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct Explanation {
+    pub(super) sentences: Vec<String>,
+}
+
 /// Tool that the order applies to; if absent, it applies to the whole server.
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -62,6 +69,15 @@ pub(super) struct Ordered {
 pub(super) struct ToolOfServer {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) tool: Option<String>,
+}
+
+/// The version that a server is upgraded to; if absent, the newest one.
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct WantedVersion {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) to: Option<String>,
 }
 
 /// The last lines of a server, the oldest first.

@@ -41,6 +41,7 @@ pub use data_dir_files::with_files;
 pub use history::{RecordsError, answer_request, history_entry, history_page, log_page, replay};
 pub use http::{
     AdminEndpoints, AdminParts, Health, HealthSource, OperatorCheck, RequestCheck, ServerHealth,
+    THREAD_BLOCKED_AFTER,
 };
 pub use instances::{Instance, Instances, Registration, other_gateway};
 pub use key_uses::{KeyUses, KeyView, key_uses, key_view, read_key_uses, write_key_uses};
@@ -59,6 +60,6 @@ pub use render::{
     tool_text, tree, troubles,
 };
 pub use status::{
-    CertificateStanding, CertificateView, ConfigView, LimitView, ServerStatus, Status, ToolView,
-    ViewAccess,
+    CertificateStanding, CertificateView, ConfigView, LimitView, SandboxView, ServerStatus, Status,
+    ToolView, ViewAccess,
 };

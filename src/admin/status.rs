@@ -6,8 +6,9 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::auth::Effect;
-use crate::downstream::{BreakerView, ServerStatusView};
+use crate::downstream::{BreakerView, GroupView, ServerStatusView};
 use crate::protocol::RawJson;
+use crate::sandbox::{KernelSupport, Level, SandboxSettings, promises};
 use crate::supervision::ChildView;
 
 #[cfg_attr(test, derive(schemars::JsonSchema))]
@@ -41,6 +42,9 @@ pub struct Status {
     pub tls: Option<CertificateView>,
     /// Servers in the order of the configuration.
     pub servers: Vec<ServerStatus>,
+    /// Groups of servers, if there are any.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub groups: Vec<GroupView>,
     /// Conflicts that the catalog merge resolved automatically: renamed, shortened and hidden
     /// items.
     pub notices: Vec<String>,
@@ -177,6 +181,9 @@ pub struct ServerStatus {
     /// Absent if the server is intentionally not connected.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub connection: Option<ServerStatusView>,
+    /// Sandbox of its program; absent for a URL, and if none is configured.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sandbox: Option<SandboxView>,
     /// Number of items visible to clients, by kind.
     pub items: BTreeMap<Cow<'static, str>, usize>,
     /// Number of tools withheld until an operator approves their definition.
@@ -187,6 +194,58 @@ pub struct ServerStatus {
     /// Expiry time of the gateway's token for this server, in seconds since 1970.
     #[serde(skip)]
     pub token_expires_at: Option<u64>,
+}
+
+/// The sandbox of a server's program.
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct SandboxView {
+    /// `off`, `standard` or `strict`.
+    pub level: String,
+    /// Promises that this kernel keeps.
+    pub kept: Vec<String>,
+    /// Promises that this kernel does not keep.
+    pub unkept: Vec<UnkeptPromise>,
+}
+
+/// A promise of a sandbox that the kernel does not keep.
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct UnkeptPromise {
+    pub promise: String,
+    pub why: String,
+}
+
+impl SandboxView {
+    /// The sandbox of a server on this kernel; `None` if none is configured.
+    pub fn of(settings: &SandboxSettings, support: &KernelSupport) -> Option<Self> {
+        if settings.level.is_none() && settings.level() == Level::Off {
+            return None;
+        }
+        let mut view = Self {
+            level: settings.level().as_str().to_owned(),
+            ..Self::default()
+        };
+        for (promise, why) in promises(settings, support) {
+            let promise = promise.as_str().to_owned();
+            match why {
+                None => view.kept.push(promise),
+                Some(why) => view.unkept.push(UnkeptPromise { promise, why }),
+            }
+        }
+        Some(view)
+    }
+
+    /// The promises that are not kept, with the reasons; `None` if all are.
+    pub fn unkept_text(&self) -> Option<String> {
+        let unkept = self.unkept.iter();
+        let unkept: Vec<String> = unkept
+            .map(|UnkeptPromise { promise, why }| format!("{promise} ({why})"))
+            .collect();
+        (!unkept.is_empty()).then(|| unkept.join(", "))
+    }
 }
 
 impl ServerStatus {

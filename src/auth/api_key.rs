@@ -10,7 +10,7 @@ use secrecy::SecretString;
 use super::client_limits::ClientLimits;
 use super::identity::GrantedScopes;
 use super::last_use::LastUse;
-use crate::id::{Principal, random_bytes};
+use crate::id::{Principal, ServerName, random_bytes};
 
 /// Length of a token in bytes, before it is written in hexadecimal.
 const TOKEN_BYTES: usize = 32;
@@ -31,6 +31,35 @@ pub struct ApiKey {
     pub expires_at: Option<u64>,
     pub limits: Option<Arc<ClientLimits>>,
     pub last_use: LastUse,
+}
+
+/// A change to the keys of a configuration.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum KeyChange {
+    Add(NewKey),
+    /// Replaces a key with a new one. The new key expires at this time, or when the old one would
+    /// have.
+    Rotate(Option<String>),
+    Remove,
+}
+
+impl KeyChange {
+    /// The name of the policy that restricts a key to some servers.
+    pub fn policy_name(key: &str) -> String {
+        format!("key-{}", key.replace('.', "_"))
+    }
+}
+
+/// Settings of a key that is created.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NewKey {
+    /// Expiry time (RFC 3339).
+    pub expires: Option<String>,
+    pub scopes: Vec<String>,
+    /// The only servers that a policy of the key's own permits; empty for all.
+    pub servers: Vec<ServerName>,
+    /// Rate limit of calls, such as `600/minute`.
+    pub calls: Option<String>,
 }
 
 /// The SHA-256 hash of a key or token. A fast hash is enough: 2^256 keys cannot be enumerated.

@@ -16,7 +16,7 @@ mod verification_permits;
 mod verified_token;
 mod webhook;
 
-pub use api_key::{ApiKey, TokenHash, expiry_millis, random_token};
+pub use api_key::{ApiKey, KeyChange, NewKey, TokenHash, expiry_millis, random_token};
 pub use client_limits::{ClientLimits, LimitsByClient};
 pub use identity::{GrantedScopes, Identity, Requester, subject};
 pub use introspection::{AuthSecret, IntrospectionSettings};
@@ -40,6 +40,9 @@ use crate::protocol::{ErrorKind, Failure, Method, RawJson};
 
 /// Issuer of API keys in principal names.
 const KEYS: &str = "key";
+
+/// The issuer of principals that are users of this machine, at a Unix socket.
+const LOCAL_USERS: &str = "unix";
 
 /// Issuer of client certificates in principal names.
 const CERTIFICATES: &str = "certificate";
@@ -110,6 +113,11 @@ impl AuthSettings {
         Principal::of(CERTIFICATES, name)
     }
 
+    /// The principal of a client at a Unix socket, by the number of its user.
+    pub fn local_user(user: u32) -> Principal {
+        Principal::of(LOCAL_USERS, &user.to_string())
+    }
+
     /// Refuses a request that needs credentials but has none.
     ///
     /// # Errors
@@ -165,7 +173,7 @@ impl AuthSettings {
 
     /// Authenticates a request. Called for every request, since a session does not authenticate its
     /// user (S-SESS-09). `authorization` is the value of the header of that name, which takes
-    /// precedence over the client's certificate; `now` is in milliseconds since 1970.
+    /// precedence over the client's certificate or user; `now` is in milliseconds since 1970.
     ///
     /// # Errors
     ///
@@ -176,16 +184,20 @@ impl AuthSettings {
         certified: Option<&Principal>,
         now: u64,
     ) -> Result<Credentials<'a>, Failure> {
+        let known = |principal: &Principal| {
+            Credentials::Known(Identity {
+                principal: principal.clone(),
+                ..Identity::default()
+            })
+        };
         let anybody = Credentials::Known(Identity::default());
+        let is_local = |principal: &&Principal| principal.parts().0 == LOCAL_USERS;
         if !self.is_required() {
-            return Ok(anybody);
+            return Ok(certified.filter(is_local).map_or(anybody, known));
         }
         let Some(authorization) = authorization.filter(|_| self.accepts_bearers()) else {
-            return match certified.filter(|_| self.certificates) {
-                Some(principal) => Ok(Credentials::Known(Identity {
-                    principal: principal.clone(),
-                    ..Identity::default()
-                })),
+            return match certified.filter(|it| self.certificates || is_local(it)) {
+                Some(principal) => Ok(known(principal)),
                 None if self.lazy => Ok(anybody),
                 None => {
                     let message = format!("this gateway needs {}", self.credential());

@@ -3,7 +3,7 @@
 
 use std::borrow::Cow;
 
-use crate::auth::{AccessRequest, Annotations, AskedItem, Policy, is_judged};
+use crate::auth::{AccessRequest, Annotations, AskedItem, Policies, Policy, is_judged};
 use crate::calls::call_context::CallContext;
 use crate::calls::call_target::CallTarget;
 use crate::calls::{consent, tasks};
@@ -53,6 +53,22 @@ impl CallContext {
             }
             _ => Ok(()),
         }
+    }
+
+    /// How these policies would decide on a request, which is neither made nor counted.
+    ///
+    /// # Errors
+    ///
+    /// Returns the denial, or why the request has no target.
+    pub(crate) fn try_policies(
+        &self,
+        policies: &Policies,
+        request: &Request,
+        caller: &Caller,
+    ) -> Result<(), Failure> {
+        let catalog = self.catalog.shown_in(&caller.view);
+        let target = tasks::target(request, &catalog, caller, &self.sealing, None)?;
+        judge(policies, request, caller, &target, &catalog)
     }
 
     /// Counts a call that a policy denied or whose tool is not approved.

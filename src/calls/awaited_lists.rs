@@ -79,12 +79,14 @@ pub(crate) fn is_coming(
 ) -> bool {
     match source {
         ListSource::Open(ChildPhase::Idle, _) => true,
-        ListSource::Open(ChildPhase::Starting | ChildPhase::Up, since) => since + wait_max > now,
+        ListSource::Open(ChildPhase::Waiting | ChildPhase::Starting | ChildPhase::Up, since) => {
+            since + wait_max > now
+        }
         ListSource::Open(..) => false,
         ListSource::Unopened { shared, was_listed } => {
             let is_away = !matches!(
                 shared,
-                ChildPhase::Idle | ChildPhase::Starting | ChildPhase::Up
+                ChildPhase::Idle | ChildPhase::Waiting | ChildPhase::Starting | ChildPhase::Up
             );
             !is_away && (was_listed || *need != ListNeed::All)
         }

@@ -14,8 +14,8 @@ use crate::calls::call_target::CallTarget;
 use crate::calls::{consent, tasks};
 use crate::credentials::Credential;
 use crate::downstream::{
-    BreakerPermit, CallSenders, Caller, ConnectionKey, Deadline, Delivery, Downstreams, Lease,
-    Reply, Reservation, Server, UseGuard, server_removed,
+    BreakerPermit, CallSenders, Caller, Canary, ConnectionKey, Deadline, Delivery, Downstreams,
+    Lease, Reply, Reservation, Server, UseGuard, server_removed,
 };
 use crate::id::{ServerName, SessionId};
 use crate::protocol::{ErrorKind, Failure, Response};
@@ -40,12 +40,19 @@ pub(crate) struct CallPermit {
     lease: Option<Lease>,
     /// The permit of the circuit breakers, until the request is sent.
     permit: Option<BreakerPermit>,
+    /// A new version of the server that gets the call as well, until the request is sent.
+    canary: Option<Arc<Canary>>,
 }
 
 impl CallPermit {
     /// Takes the lease, to hold it until the server has finished with the call.
     pub(crate) fn take_lease(&mut self) -> Option<Lease> {
         self.lease.take()
+    }
+
+    /// Takes the new version of the server that gets the call as well.
+    pub(crate) fn take_canary(&mut self) -> Option<Arc<Canary>> {
+        self.canary.take()
     }
 
     /// Returns the reply channel for the request. The breakers observe the outcome through it.
@@ -119,6 +126,8 @@ pub(crate) fn find_route(
     settings.check_user(target.forwarded.as_deref())?;
     consent::check_known(&settings, caller)?;
     let permit = Some(server.permit(target.listed_tool().map(|tool| &tool.native))?);
+    let read_only = target.listed_tool().filter(|tool| tool.hints.read_only);
+    let canary = read_only.and_then(|tool| server.rollout.picks(&tool.native));
     let awaits_era = server.awaits_era(caller);
     let Reservation { key, lease, better } = server.reserve(caller)?;
     let wanted = better.as_ref().unwrap_or(&key);
@@ -128,6 +137,7 @@ pub(crate) fn find_route(
         _in_use: (!is_own).then(|| server.enter()),
         lease,
         permit,
+        canary,
     };
     let search = ConnectionSearch {
         downstreams: downstreams.clone(),
@@ -177,9 +187,15 @@ impl ConnectionSearch {
                 }
                 // If nothing failed before, this is the first start, and calls wait for it.
                 let is_first = away.why.is_none();
-                let by_need = is_first || !key.is_shared() || self.server.settings().can_idle();
-                let opening =
-                    away.phase == ChildPhase::Idle || by_need && away.phase == ChildPhase::Starting;
+                let by_need = is_first || !key.is_shared() || self.server.settings().can_restart();
+                let opening = match away.phase {
+                    ChildPhase::Idle => true,
+                    ChildPhase::Starting => by_need,
+                    ChildPhase::Waiting => {
+                        by_need && self.server.parts.dependencies.is_coming(self.server.name())
+                    }
+                    _ => false,
+                };
                 if self.max_wait.is_zero() && !opening {
                     return Err(self.server.away(&away));
                 }
@@ -260,7 +276,12 @@ impl ConnectionSearch {
         if (child.current()).is_err_and(|away| away.phase == ChildPhase::Idle) {
             child.wake();
         }
-        let starting = |phase| matches!(phase, ChildPhase::Idle | ChildPhase::Starting);
+        let starting = |phase| {
+            matches!(
+                phase,
+                ChildPhase::Idle | ChildPhase::Waiting | ChildPhase::Starting
+            )
+        };
         let opened = changes.wait_for(|snapshot| !starting(snapshot.status.phase()));
         let credential = self.server.user_credential(key);
         tokio::select! {

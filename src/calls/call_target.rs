@@ -16,7 +16,8 @@ use crate::catalog::{
 use crate::downstream::TaskMode;
 use crate::id::ServerName;
 use crate::protocol::{
-    Edit, Era, ErrorKind, Failure, Method, RawJson, Request, Revision, parse_bounded,
+    Edit, Era, ErrorKind, Failure, Method, RawJson, Request, Revision, Route, SKILLS_GET,
+    extension_method, parse_bounded,
 };
 
 /// Capacity for the edits of a call, including the edits of its connection.
@@ -161,38 +162,74 @@ fn owner(
         Method::LoggingSetLevel
         | Method::PromptsList
         | Method::ResourcesList
-        | Method::ResourceTemplatesList => match catalog.one_server() {
+        | Method::ResourceTemplatesList
+        | Method::SkillsList => match catalog.one_server() {
             Some(server) => Ok(CallTarget::new(server.part.server().clone(), Vec::new())),
             None => of_extension(&request.method, request, catalog),
         },
-        method => of_extension(method, request, catalog),
+        method => match extension_method(method.as_str()) {
+            Some((extension, known)) if known.route == Route::Uri => {
+                let servers: Vec<&ServerName> = match catalog.has_one_server() {
+                    true => catalog.parts().map(|part| part.server()).collect(),
+                    false => catalog.declaring(extension.name, known.setting).collect(),
+                };
+                of_known_extension(request, &servers, catalog, linked)
+            }
+            _ => of_extension(method, request, catalog),
+        },
     }
 }
 
-/// Returns the target of an extension request: the server that declares the extension or, if
-/// several do, the server of the named tool, prompt or resource. In a single-server view, that
-/// server receives every unknown request.
+/// Returns the target of a request that names a URI, which belongs to one of the servers that
+/// declare the extension.
+fn of_known_extension(
+    request: &Request,
+    servers: &[&ServerName],
+    catalog: &Snapshot,
+    linked: Option<&ServerName>,
+) -> Result<CallTarget, Failure> {
+    if servers.is_empty() {
+        return Err(unsupported(&request.method));
+    }
+    let uri = request.uri().ok_or_else(|| missing("uri", "a string"))?;
+    let owner = catalog.resource(&uri, linked);
+    let owner = owner.filter(|owner| servers.contains(&&owner.server));
+    let only = |servers: &[&ServerName]| match servers {
+        [only] => Some(UriOwner {
+            server: (*only).clone(),
+            native: uri.to_string(),
+        }),
+        _ => None,
+    };
+    let owner = owner.or_else(|| only(servers)).ok_or_else(|| {
+        let message = format!("no server has `{}` for `{}`", short(&uri), request.method);
+        Failure::new(ErrorKind::InvalidParams, message)
+    })?;
+    if request.method.as_str() == SKILLS_GET
+        && let Some(item) = catalog.withheld_skill(&uri, &owner.server)
+    {
+        return Err(suspended(ItemKind::Skills, &uri, &item));
+    }
+    Ok(located(request, &uri, owner))
+}
+
+/// Returns the target of a request of an unknown extension. In a single-server view, that server
+/// receives every unknown request.
 fn of_extension(
     method: &Method,
     request: &Request,
     catalog: &Snapshot,
 ) -> Result<CallTarget, Failure> {
-    let owners: Vec<&ServerName> = catalog.extension_owners(method.as_str()).collect();
+    let Some(owner) = catalog.extension_owner(method.as_str()) else {
+        return Err(unsupported(method));
+    };
     let named = of_named_item(request, catalog);
-    let named = named.filter(|target| owners.contains(&&target.server));
-    match (named, owners.as_slice()) {
-        (Some(target), _) => Ok(target),
-        (None, [only]) if matches!(method, Method::Other(_)) => {
-            Ok(CallTarget::new((*only).clone(), Vec::new()))
+    match named.filter(|target| target.server == *owner) {
+        Some(target) => Ok(target),
+        None if matches!(method, Method::Other(_)) => {
+            Ok(CallTarget::new(owner.clone(), Vec::new()))
         }
-        (None, [] | [_]) => Err(unsupported(method)),
-        (None, several) => {
-            let message = format!(
-                "{} servers declare an extension for `{method}`: name a tool or prompt (`params.name`) or a resource (`params.uri`) of one of them",
-                several.len()
-            );
-            Err(Failure::new(ErrorKind::InvalidParams, message))
-        }
+        None => Err(unsupported(method)),
     }
 }
 
@@ -328,20 +365,26 @@ fn resource(
     linked: Option<&ServerName>,
 ) -> Result<CallTarget, Failure> {
     let uri = request.uri().ok_or_else(|| missing("uri", "a string"))?;
-    let UriOwner { server, native } = catalog.resource(&uri, linked).ok_or_else(|| {
+    let owner = catalog.resource(&uri, linked).ok_or_else(|| {
         let message = format!("there is no resource `{}`", short(&uri));
         Failure::new(ErrorKind::ResourceNotFound, message).detail("uri", json!(uri))
     })?;
+    Ok(located(request, &uri, owner))
+}
+
+/// Returns the target of a request with a URI, which its server may know as another one.
+fn located(request: &Request, uri: &str, owner: UriOwner) -> CallTarget {
+    let UriOwner { server, native } = owner;
     let span = request.params.uri.clone().unwrap_or_default();
     let edits = if native == uri {
         Vec::new()
     } else {
         vec![(span, RawJson::from_value(&native).as_bytes().clone())]
     };
-    Ok(CallTarget {
+    CallTarget {
         native_uri: Some(native),
         ..CallTarget::new(server, edits)
-    })
+    }
 }
 
 /// Returns the target of a completion. `ref`, which names a prompt or resource (template), is small

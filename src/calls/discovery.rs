@@ -139,7 +139,8 @@ fn call(request: &Request, catalog: &Snapshot, named_by: &str) -> Result<Discove
     let arguments = arguments(request)?;
     let name = arguments[named_by].as_str();
     let name = name.ok_or_else(|| format!("`{named_by}` must be the name of a tool"))?;
-    if !catalog.knows(ItemKind::Tools, name) {
+    let is_for_apps = catalog.tool(name).is_some_and(|owner| owner.is_for_apps);
+    if is_for_apps || !catalog.knows(ItemKind::Tools, name) {
         return Err(unknown(catalog, name));
     }
     forwarded(request, name, "arguments")
@@ -227,7 +228,8 @@ fn described(catalog: &Snapshot, names: &Value) -> Result<String, Mistake> {
     let mut definitions = Vec::new();
     for name in names {
         let name = name.as_str().unwrap_or_default();
-        let owner = catalog.tool(name).ok_or_else(|| unknown(catalog, name))?;
+        let owner = catalog.tool(name).filter(|owner| !owner.is_for_apps);
+        let owner = owner.ok_or_else(|| unknown(catalog, name))?;
         definitions.push(definition(name, owner, None).to_string());
     }
     Ok(lines(definitions.into_iter()))
@@ -264,7 +266,7 @@ fn of_group<'c>(
     catalog: &'c Snapshot,
     group: &'c str,
 ) -> impl Iterator<Item = (&'c str, &'c ItemOwner)> {
-    let tools = catalog.tools();
+    let tools = catalog.tools_for_models();
     tools.filter(move |(_, owner)| owner.server.as_str() == group)
 }
 
@@ -283,7 +285,7 @@ fn loaded(catalog: &Snapshot, group: &str) -> Result<String, Mistake> {
 
 /// Returns all tools as a JSON array, with the server's name in front of each description.
 fn all(catalog: &Snapshot) -> String {
-    let tools = catalog.tools();
+    let tools = catalog.tools_for_models();
     let tools = tools.map(|(name, owner)| definition(name, owner, Some(owner.server.as_str())));
     let mut shown: Vec<Value> = Vec::new();
     let mut length = 0;

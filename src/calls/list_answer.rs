@@ -6,7 +6,7 @@ use crate::calls::call_context::CallContext;
 use crate::calls::client_reply::ClientReply;
 use crate::catalog::{ItemKind, PinMode, Snapshot};
 use crate::downstream::{Caller, ConnectionCommand, ConnectionKey};
-use crate::protocol::{Era, Failure, Method, Request};
+use crate::protocol::{Era, Failure, Method, Request, SKILLS_EXTENSION};
 
 impl CallContext {
     /// Returns one page of a list in the client's view.
@@ -45,6 +45,7 @@ impl CallContext {
             Method::LoggingSetLevel => "logging",
             Method::PromptsList => "prompts",
             Method::ResourcesList | Method::ResourceTemplatesList => "resources",
+            Method::SkillsList => SKILLS_EXTENSION,
             _ => return false,
         };
         let Some(server) = catalog.one_server() else {

@@ -279,7 +279,7 @@ impl ListWait {
             let phase = snapshot.status.phase();
             !matches!(
                 phase,
-                ChildPhase::Idle | ChildPhase::Starting | ChildPhase::Up
+                ChildPhase::Idle | ChildPhase::Waiting | ChildPhase::Starting | ChildPhase::Up
             )
         });
         tokio::select! {

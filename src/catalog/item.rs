@@ -8,7 +8,7 @@ use crate::bridge::headers::ParamHeaders;
 use crate::bridge::projection::wraps_structured_output;
 use crate::bridge::schema::{SchemaKeyword, keyword_kind};
 use crate::bridge::seal::Digest;
-use crate::protocol::{Era, RawJson, Span};
+use crate::protocol::{Era, KNOWN_EXTENSIONS, RawJson, Span, each_member, extension_method};
 
 use super::hidden_text::HiddenText;
 use super::model_text::LazyDigest;
@@ -42,9 +42,10 @@ pub struct Item {
     raw: RawJson,
     native: Box<str>,
     native_span: Span,
-    interface_spans: Vec<(Span, Box<str>)>,
+    named_uris: Vec<(Span, Box<str>)>,
     hints: ToolHints,
     wraps_output: bool,
+    is_for_apps: bool,
     headers: ParamHeaders,
     hidden: Option<HiddenText>,
     note: Option<Box<str>>,
@@ -68,6 +69,11 @@ impl Item {
     /// Whether clients with a handshake receive the tool's output inside `result`.
     pub const fn wraps_output(&self) -> bool {
         self.wraps_output
+    }
+
+    /// Whether only user interfaces call the tool, so that no model is offered it.
+    pub const fn is_for_apps(&self) -> bool {
+        self.is_for_apps
     }
 
     /// The arguments of a tool that are repeated as headers; none if its annotations are invalid.
@@ -94,9 +100,10 @@ impl Item {
         self.native_span.clone()
     }
 
-    /// The URIs of a tool's user interface, with their positions.
-    pub(super) fn interface_spans(&self) -> &[(Span, Box<str>)] {
-        &self.interface_spans
+    /// The URIs that extensions have in it, with their positions: of a tool's user
+    /// interface, or of the files of a skill.
+    pub(super) fn named_uris(&self) -> &[(Span, Box<str>)] {
+        &self.named_uris
     }
 }
 
@@ -161,11 +168,14 @@ fn check(
 ) -> Result<(ToolHints, Option<Box<str>>), String> {
     match kind {
         ItemKind::Tools | ItemKind::Prompts => check_name(native, limits)?,
-        ItemKind::Resources => uri::check(native, limits)?,
+        ItemKind::Resources | ItemKind::Skills => uri::check(native, limits)?,
         ItemKind::ResourceTemplates => {
             uri::check_template(native, limits)?;
             UriTemplate::parse(native).ok_or("`uriTemplate` has a malformed expression")?;
         }
+    }
+    if kind == ItemKind::Skills {
+        return check_skill(value).map(|()| (ToolHints::default(), None));
     }
     if !value.get("name").is_some_and(Value::is_string) {
         return Err("has no `name`".to_owned());
@@ -183,6 +193,22 @@ fn check(
         idempotent: hint("idempotentHint").unwrap_or(default.idempotent),
     };
     Ok((hints, note))
+}
+
+fn check_skill(skill: &Map<String, Value>) -> Result<(), String> {
+    let matter = skill.get("frontmatter");
+    let has = |name: &str| matter.is_some_and(|it| it.get(name).is_some_and(Value::is_string));
+    if !has("name") || !has("description") {
+        return Err("`frontmatter` must have `name` and `description`".to_owned());
+    }
+    let is_file = |file: &Value| file.get("uri").is_some_and(Value::is_string);
+    let is_sound = match skill.get("resources") {
+        Some(Value::Array(files)) => files.iter().all(is_file),
+        Some(other) => other == "dynamic",
+        None => false,
+    };
+    let reason = "`resources` must be \"dynamic\" or an array of files with `uri`";
+    is_sound.then_some(()).ok_or_else(|| reason.to_owned())
 }
 
 fn check_name(name: &str, limits: &IngestLimits) -> Result<(), String> {
@@ -360,8 +386,15 @@ fn locate(kind: ItemKind, raw: RawJson, native: &str, hints: ToolHints) -> Resul
         return Err(format!("duplicate `{}`", kind.key()));
     }
     let native_span = json::span(text, written);
-    let (interface_spans, headers) = match kind {
-        ItemKind::Tools => (interface_spans(text), ParamHeaders::of_tool(&raw)),
+    let (named_uris, headers) = match kind {
+        ItemKind::Tools => {
+            let paths = KNOWN_EXTENSIONS.iter().flat_map(|it| it.uris).copied();
+            (named_spans(text, paths), ParamHeaders::of_tool(&raw))
+        }
+        ItemKind::Skills => (
+            named_spans(text, listed_paths(kind)),
+            Ok(ParamHeaders::default()),
+        ),
         ItemKind::Prompts | ItemKind::Resources | ItemKind::ResourceTemplates => {
             (Vec::new(), Ok(ParamHeaders::default()))
         }
@@ -369,10 +402,11 @@ fn locate(kind: ItemKind, raw: RawJson, native: &str, hints: ToolHints) -> Resul
     Ok(Item {
         hidden: HiddenText::in_json(raw.as_str()),
         wraps_output: kind == ItemKind::Tools && wraps_structured_output(&raw),
+        is_for_apps: kind == ItemKind::Tools && is_for_apps(text),
         raw,
         native: native.into(),
         native_span,
-        interface_spans,
+        named_uris,
         hints,
         headers: headers.unwrap_or_default(),
         note: None,
@@ -380,21 +414,35 @@ fn locate(kind: ItemKind, raw: RawJson, native: &str, hints: ToolHints) -> Resul
     })
 }
 
-/// The raw URIs of user interfaces in the `_meta` of a tool or result: `ui.resourceUri`, and its
-/// older spellings.
-pub(super) fn interfaces(text: &str) -> impl Iterator<Item = &str> {
-    let meta = json::member(text, "_meta");
-    let nested = meta.and_then(|meta| json::member(json::member(meta, "ui")?, "resourceUri"));
-    let flat = ["ui/resourceUri", "openai/outputTemplate"];
-    let flat = flat.map(|name| json::member(meta?, name));
-    nested.into_iter().chain(flat.into_iter().flatten())
+/// Whether `_meta.ui.visibility` of a tool names audiences, but not the model.
+fn is_for_apps(text: &str) -> bool {
+    let mut audiences: Option<Vec<&str>> = None;
+    each_member(text, &["_meta", "ui", "visibility"], &mut |written| {
+        audiences = json::elements(written);
+    });
+    let for_models = |it: &&str| json::text(it).is_some_and(|it| it == "model");
+    audiences.is_some_and(|all| !all.is_empty() && !all.iter().any(for_models))
 }
 
-/// The URIs of a tool's user interface, with their positions.
-fn interface_spans(text: &str) -> Vec<(Span, Box<str>)> {
-    let read = |written: &str| {
-        let uri = json::text(written)?;
-        Some((json::span(text, written), Box::from(&*uri)))
-    };
-    interfaces(text).filter_map(read).collect()
+/// The paths of further URIs in an item of an extension's list.
+fn listed_paths(kind: ItemKind) -> impl Iterator<Item = &'static [&'static str]> {
+    let listed = extension_method(kind.method().as_str());
+    let paths = listed.into_iter().flat_map(|(_, method)| method.uris);
+    let paths = paths.filter_map(move |path| path.strip_prefix(&[kind.member(), "[]"]));
+    paths.filter(move |path| *path != [kind.key()])
+}
+
+/// The URIs at some paths of an item, with their positions.
+fn named_spans<'p>(
+    text: &str,
+    paths: impl Iterator<Item = &'p [&'p str]>,
+) -> Vec<(Span, Box<str>)> {
+    let mut spans = Vec::new();
+    for path in paths {
+        each_member(text, path, &mut |written| {
+            let uri = json::text(written);
+            spans.extend(uri.map(|uri| (json::span(text, written), Box::from(&*uri))));
+        });
+    }
+    spans
 }

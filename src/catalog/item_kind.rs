@@ -1,7 +1,7 @@
-//! The four lists of the protocol.
+//! The lists of the protocol and its extensions.
 
 use crate::bridge::projection;
-use crate::protocol::Method;
+use crate::protocol::{Method, SKILLS_EXTENSION};
 
 /// The kinds of items that servers list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -10,6 +10,7 @@ pub enum ItemKind {
     Prompts,
     Resources,
     ResourceTemplates,
+    Skills,
 }
 
 impl From<ItemKind> for projection::ItemKind {
@@ -19,16 +20,20 @@ impl From<ItemKind> for projection::ItemKind {
             ItemKind::Prompts => Self::Prompt,
             ItemKind::Resources => Self::Resource,
             ItemKind::ResourceTemplates => Self::Template,
+            ItemKind::Skills => Self::Skill,
         }
     }
 }
 
 impl ItemKind {
-    pub const ALL: [Self; 4] = [
+    pub const COUNT: usize = 5;
+
+    pub const ALL: [Self; Self::COUNT] = [
         Self::Tools,
         Self::Prompts,
         Self::Resources,
         Self::ResourceTemplates,
+        Self::Skills,
     ];
 
     /// The member of a list result that holds the items.
@@ -38,6 +43,7 @@ impl ItemKind {
             Self::Prompts => "prompts",
             Self::Resources => "resources",
             Self::ResourceTemplates => "resourceTemplates",
+            Self::Skills => "skills",
         }
     }
 
@@ -48,6 +54,7 @@ impl ItemKind {
             Self::Prompts => Method::PromptsList,
             Self::Resources => Method::ResourcesList,
             Self::ResourceTemplates => Method::ResourceTemplatesList,
+            Self::Skills => Method::SkillsList,
         }
     }
 
@@ -56,12 +63,13 @@ impl ItemKind {
         Self::ALL.into_iter().find(|kind| kind.method() == *method)
     }
 
-    /// The server capability without which lists of this kind are not requested.
+    /// The server capability, or extension, without which lists of this kind are not requested.
     pub const fn capability(self) -> &'static str {
         match self {
             Self::Tools => "tools",
             Self::Prompts => "prompts",
             Self::Resources | Self::ResourceTemplates => "resources",
+            Self::Skills => SKILLS_EXTENSION,
         }
     }
 
@@ -69,7 +77,7 @@ impl ItemKind {
     pub(super) const fn key(self) -> &'static str {
         match self {
             Self::Tools | Self::Prompts => "name",
-            Self::Resources => "uri",
+            Self::Resources | Self::Skills => "uri",
             Self::ResourceTemplates => "uriTemplate",
         }
     }
@@ -80,6 +88,7 @@ impl ItemKind {
             Self::Prompts => 1,
             Self::Resources => 2,
             Self::ResourceTemplates => 3,
+            Self::Skills => 4,
         }
     }
 
@@ -90,6 +99,7 @@ impl ItemKind {
             Self::Prompts => "prompt",
             Self::Resources => "resource",
             Self::ResourceTemplates => "resource template",
+            Self::Skills => "skill",
         }
     }
 }

@@ -71,6 +71,7 @@ const fn members(kind: ItemKind) -> MemberTypes {
         ItemKind::Tools => TOOL,
         ItemKind::Prompts => PROMPT,
         ItemKind::Resources | ItemKind::ResourceTemplates => RESOURCE,
+        ItemKind::Skills => &[],
     }
 }
 

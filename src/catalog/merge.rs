@@ -30,6 +30,7 @@ pub fn merge(parts: &[(Arc<ServerPart>, NameSettings)], settings: &CatalogSettin
     let (prompts, prompt_texts) = merger.merge_by_name(ItemKind::Prompts);
     let (resources, resource_texts) = merger.merge_by_uri(ItemKind::Resources);
     let (templates, template_texts) = merger.merge_by_uri(ItemKind::ResourceTemplates);
+    let (skills, skill_texts) = merger.merge_by_uri(ItemKind::Skills);
     let exposure = settings.expose.of(tool_texts.len());
     let tool_texts = match exposure {
         Exposure::All => tool_texts,
@@ -48,6 +49,7 @@ pub fn merge(parts: &[(Arc<ServerPart>, NameSettings)], settings: &CatalogSettin
         pages(ItemKind::Prompts, prompt_texts),
         pages(ItemKind::Resources, resource_texts),
         pages(ItemKind::ResourceTemplates, template_texts),
+        pages(ItemKind::Skills, skill_texts),
     ];
     Snapshot {
         exposure,
@@ -63,6 +65,7 @@ pub fn merge(parts: &[(Arc<ServerPart>, NameSettings)], settings: &CatalogSettin
         prompts,
         resources,
         templates,
+        skills,
         pages,
         notices: merger.notices,
         servers: Arc::new(MergedServers::new(merger.views)),
@@ -86,7 +89,7 @@ struct Merger<'a> {
     settings: &'a CatalogSettings,
     names: Vec<&'a NameSettings>,
     views: Vec<MergedServer>,
-    suspended: [OwnerTable<SuspendedItem>; 2],
+    suspended: [OwnerTable<SuspendedItem>; ItemKind::COUNT],
     notices: Vec<MergeNotice>,
 }
 
@@ -119,7 +122,7 @@ impl<'a> Merger<'a> {
                 rules: NameRules::of(server, names),
                 wrapping: Wrapping::Nothing,
                 instructions: None,
-                shown: [0; 4],
+                shown: [0; ItemKind::COUNT],
             });
         }
         merger
@@ -203,9 +206,7 @@ impl<'a> Merger<'a> {
             let part = self.views[index].part.clone();
             let filter = match kind {
                 ItemKind::Tools => NameFilter::new(names),
-                ItemKind::Prompts | ItemKind::Resources | ItemKind::ResourceTemplates => {
-                    NameFilter::new(&NameSettings::default())
-                }
+                _ => NameFilter::new(&NameSettings::default()),
             };
             let filter = match filter {
                 Ok(filter) => filter,
@@ -217,8 +218,10 @@ impl<'a> Merger<'a> {
                 }
             };
             let prefix = public_name::prefix(part.server(), names);
+            let hides_apps = names.own_apps && !self.settings.is_one_server;
             for (place, item) in part.items(kind).iter().enumerate() {
                 if filter.shows(item.native())
+                    && !(hides_apps && item.is_for_apps())
                     && let Some(public) = self.choose_name(kind, &part, prefix, item, &table)
                     && shown.shows(&public)
                 {
@@ -305,9 +308,7 @@ impl<'a> Merger<'a> {
     fn public_filter(&self, kind: ItemKind) -> Option<NameFilter> {
         let (allow, deny) = match kind {
             ItemKind::Tools => (&*self.settings.allow, &*self.settings.deny),
-            ItemKind::Prompts | ItemKind::Resources | ItemKind::ResourceTemplates => {
-                (&[][..], &[][..])
-            }
+            _ => (&[][..], &[][..]),
         };
         NameFilter::of(allow, deny).ok()
     }
@@ -367,16 +368,17 @@ impl<'a> Merger<'a> {
         Some(view.part.server().clone())
     }
 
-    /// Merges resources or resource templates.
+    /// Merges resources, resource templates or skills.
     fn merge_by_uri(&mut self, kind: ItemKind) -> (OwnerTable<UriOwner>, Vec<PublicItem>) {
         let mut table: OwnerTable<UriOwner> = OwnerTable::default();
+        let mut withheld: OwnerTable<UriOwner> = OwnerTable::default();
         let mut texts = Vec::new();
         for index in 0..self.views.len() {
             let part = self.views[index].part.clone();
             for (place, item) in part.items(kind).iter().enumerate() {
                 let native = item.native();
                 let public = self.views[index].public_uri(native).into_owned();
-                if let Some(owner) = table.get(&public) {
+                if let Some(owner) = table.get(&public).or_else(|| withheld.get(&public)) {
                     self.notices.push(MergeNotice::Hidden {
                         kind,
                         server: part.server().clone(),
@@ -389,14 +391,25 @@ impl<'a> Merger<'a> {
                     server: part.server().clone(),
                     native: native.to_owned(),
                 };
-                // A client that knows the URI can read it: pins concern only the content of lists.
-                table.insert(&public, owner);
-                if self.suspends(index, ModelText::Item(kind, item)).is_none() {
-                    let page = part.cuts[kind.index()].page_of(place);
-                    texts.push(public_item(&self.views[index], item, &public, page));
-                    self.views[index].shown[kind.index()] += 1;
+                if let Some(state) = self.suspends(index, ModelText::Item(kind, item)) {
+                    let server = part.server().clone();
+                    match kind {
+                        ItemKind::Skills => self.suspended[kind.index()]
+                            .insert(&public, SuspendedItem { server, state }),
+                        _ => withheld.insert(&public, owner),
+                    }
+                    continue;
                 }
+                table.insert(&public, owner);
+                let page = part.cuts[kind.index()].page_of(place);
+                texts.push(public_item(&self.views[index], item, &public, page));
+                self.views[index].shown[kind.index()] += 1;
             }
+        }
+        // A client that knows the URI can read a resource: pins concern only the content of lists.
+        // These rows follow those of the list, whose places policies filter.
+        for (public, owner) in withheld.iter() {
+            table.insert(public, owner.clone());
         }
         (table, texts)
     }
@@ -433,8 +446,8 @@ impl<'a> Merger<'a> {
     }
 }
 
-/// The URIs and URI templates that a server lists, or names as user interfaces, and that can be
-/// wrapped, each with its equality key.
+/// The URIs and URI templates that a server lists, or names as user interfaces or files of skills,
+/// and that can be wrapped, each with its equality key.
 fn movable_uris(part: &ServerPart) -> impl Iterator<Item = (&str, Vec<u8>)> {
     let resources = part.items(ItemKind::Resources).iter();
     let resources = resources.map(|item| (item.native(), item.native().as_bytes().to_vec()));
@@ -443,11 +456,13 @@ fn movable_uris(part: &ServerPart) -> impl Iterator<Item = (&str, Vec<u8>)> {
         let shape = UriTemplate::parse(item.native()).map(|template| template.shape());
         (item.native(), shape.unwrap_or_default())
     });
+    let skills = part.items(ItemKind::Skills).iter();
     let tools = part.items(ItemKind::Tools).iter();
-    let interfaces = tools.flat_map(|tool| tool.interface_spans());
-    let interfaces = interfaces.map(|(_, uri)| (&**uri, uri.as_bytes().to_vec()));
+    let named = tools.chain(skills.clone()).flat_map(Item::named_uris);
+    let named = named.map(|(_, uri)| &**uri);
+    let named = named.chain(skills.map(Item::native));
     resources
         .chain(templates)
-        .chain(interfaces)
+        .chain(named.map(|uri| (uri, uri.as_bytes().to_vec())))
         .filter(|(uri, _)| !uri::is_fixed(uri))
 }

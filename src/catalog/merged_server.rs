@@ -25,7 +25,7 @@ pub(super) struct MergedServer {
     pub(super) wrapping: Wrapping,
     /// The instructions that clients read: the approved ones, if they are pinned.
     pub(super) instructions: Option<String>,
-    pub(super) shown: [usize; 4],
+    pub(super) shown: [usize; ItemKind::COUNT],
 }
 
 impl MergedServer {

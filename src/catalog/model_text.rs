@@ -32,15 +32,17 @@ pub enum PinKind {
     Prompt,
     Resource,
     Template,
+    Skill,
     Instructions,
 }
 
 impl PinKind {
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 6] = [
         Self::Tool,
         Self::Prompt,
         Self::Resource,
         Self::Template,
+        Self::Skill,
         Self::Instructions,
     ];
 
@@ -50,6 +52,7 @@ impl PinKind {
             Self::Prompt => "prompt",
             Self::Resource => "resource",
             Self::Template => "template",
+            Self::Skill => "skill",
             Self::Instructions => "instructions",
         }
     }
@@ -74,6 +77,7 @@ impl From<ItemKind> for PinKind {
             ItemKind::Prompts => Self::Prompt,
             ItemKind::Resources => Self::Resource,
             ItemKind::ResourceTemplates => Self::Template,
+            ItemKind::Skills => Self::Skill,
         }
     }
 }

@@ -44,7 +44,14 @@ impl Snapshot {
         let (templates, templates_kept) = filtered(&self.templates, |it| {
             located(ItemKind::ResourceTemplates, it)
         });
-        let kept = [tools_kept, prompts_kept, resources_kept, templates_kept];
+        let (skills, skills_kept) = filtered(&self.skills, |it| located(ItemKind::Skills, it));
+        let kept = [
+            tools_kept,
+            prompts_kept,
+            resources_kept,
+            templates_kept,
+            skills_kept,
+        ];
         let pages = ItemKind::ALL.map(|kind| {
             let index = kind.index();
             let is_static = kind == ItemKind::Tools && self.exposure != Exposure::All;
@@ -59,6 +66,7 @@ impl Snapshot {
             prompts,
             resources,
             templates,
+            skills,
             rules: self.rules.clone(),
             pages,
             instructions: self.instructions.clone(),

@@ -16,6 +16,7 @@ pub(super) fn item_owner(server: &ServerName, item: &Item) -> ItemOwner {
         hints: item.hints(),
         headers: item.headers().clone(),
         wraps_output: item.wraps_output(),
+        is_for_apps: item.is_for_apps(),
         item: item.raw().clone(),
     }
 }
@@ -52,7 +53,7 @@ fn public_text(view: &MergedServer, item: &Item, public: &str) -> Bytes {
     if public != item.native() {
         edits.push((item.native_span(), json::quoted(public).as_bytes().clone()));
     }
-    for (span, native) in item.interface_spans() {
+    for (span, native) in item.named_uris() {
         let uri = view.public_uri(native);
         if *uri != **native {
             edits.push((span.clone(), json::quoted(&uri).as_bytes().clone()));

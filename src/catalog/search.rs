@@ -66,9 +66,14 @@ pub(super) struct SearchIndex {
 }
 
 impl SearchIndex {
-    /// Indexes tools in list order, each with its public name.
+    /// Indexes tools in list order, each with its public name. Tools that no model is offered have
+    /// a place, but no words.
     pub(super) fn new<'t>(tools: impl Iterator<Item = (&'t str, &'t ItemOwner)>) -> Self {
-        let texts: Vec<[Vec<String>; 4]> = tools.map(|(name, owner)| fields(name, owner)).collect();
+        let texts = tools.map(|(name, owner)| match owner.is_for_apps {
+            true => Default::default(),
+            false => fields(name, owner),
+        });
+        let texts: Vec<[Vec<String>; 4]> = texts.collect();
         let count = texts.len().max(1) as f32;
         let mean = FIELDS.map(|field| {
             let total: usize = texts
@@ -276,6 +281,7 @@ mod tests {
             hints: ToolHints::default(),
             headers: ParamHeaders::default(),
             wraps_output: false,
+            is_for_apps: false,
             item: RawJson::from_value(tool),
         }
     }

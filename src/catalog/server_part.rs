@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde_json::{Map, Value};
 
 use crate::id::ServerName;
-use crate::protocol::{RawJson, Revision, TASKS_EXTENSION};
+use crate::protocol::{RawJson, Revision, TASKS_EXTENSION, is_declared};
 
 use super::item::{self, Item, RejectedItem};
 use super::page_cuts::PageCuts;
@@ -28,7 +28,7 @@ pub struct Quarantined {
 /// shared by `Arc`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ServerPart {
-    server: ServerName,
+    pub server: ServerName,
     /// The capabilities that the server declared.
     pub capabilities: Map<String, Value>,
     /// `serverInfo`, verbatim.
@@ -39,10 +39,10 @@ pub struct ServerPart {
     pub instructions: Option<String>,
     /// `_meta` of its answer to the handshake.
     pub meta: Map<String, Value>,
-    items: [Arc<[Item]>; 4],
-    quarantined: [Arc<[Quarantined]>; 4],
-    caching: [Option<ListCaching>; 4],
-    pub(super) cuts: [PageCuts; 4],
+    items: [Arc<[Item]>; ItemKind::COUNT],
+    quarantined: [Arc<[Quarantined]>; ItemKind::COUNT],
+    caching: [Option<ListCaching>; ItemKind::COUNT],
+    pub(super) cuts: [PageCuts; ItemKind::COUNT],
 }
 
 impl ServerPart {
@@ -78,15 +78,21 @@ impl ServerPart {
         &self.server
     }
 
-    /// Whether the server declared a capability.
+    /// Whether the server declared a standard capability or, by its full name, an extension.
     pub fn declares(&self, capability: &str) -> bool {
-        self.capabilities.contains_key(capability)
+        is_declared(&self.capabilities, capability)
     }
 
     /// Whether the server has a list of this kind but does not report its changes.
     pub(super) fn changes_unnoticed(&self, kind: ItemKind) -> bool {
-        let capability = self.capabilities.get(kind.capability());
-        capability.is_some_and(|it| it.get("listChanged") != Some(&Value::Bool(true)))
+        // Skills have no notification of their own.
+        let reports = match kind {
+            ItemKind::Skills => ItemKind::Resources.capability(),
+            kind => kind.capability(),
+        };
+        let reports = self.capabilities.get(reports);
+        let reports = reports.is_some_and(|it| it.get("listChanged") == Some(&Value::Bool(true)));
+        self.declares(kind.capability()) && !reports
     }
 
     /// Replaces the list of one kind. Invalid items are quarantined without hiding others; of two

@@ -31,6 +31,8 @@ pub struct NameSettings {
     pub wrap: Wrap,
     /// How tools with unapproved definitions are treated.
     pub pins: PinMode,
+    /// Whether tools that only user interfaces call exist only in the view of this server.
+    pub own_apps: bool,
 }
 
 /// Overrides, by the tools' public names without overrides.

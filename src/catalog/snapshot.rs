@@ -1,6 +1,7 @@
 //! The merged catalog: what clients see, and which server owns it.
 
 use std::borrow::Cow;
+use std::collections::HashSet;
 use std::sync::{Arc, OnceLock};
 
 use serde_json::{Map, Value};
@@ -9,15 +10,15 @@ use crate::bridge::headers::ParamHeaders;
 use crate::bridge::projection::project_implementation;
 use crate::bridge::result::ResultDecorator;
 use crate::id::{QuickMap, ServerName};
-use crate::protocol::{Era, RawJson, Revision};
+use crate::protocol::{Era, RawJson, Revision, known_extension, merge_settings};
 
 use super::merged_server::{MergedServer, MergedServers};
 use super::name_rules::PublicRules;
 use super::public_pages::{InvalidCursor, PublicPages};
 use super::search::SearchIndex;
-use super::uri_routing::{UriOwner, UriRoutes};
+use super::uri_routing::{UriOwner, UriRoutes, only};
 use super::{
-    Exposure, ItemKind, ListAge, ListCaching, MergeNotice, PinState, ServerPart, ToolHints,
+    Exposure, ItemKind, ListAge, ListCaching, MergeNotice, PinMode, PinState, ServerPart, ToolHints,
 };
 
 /// The capabilities in which a server names its extensions.
@@ -38,11 +39,13 @@ pub struct ItemOwner {
     pub headers: ParamHeaders,
     /// Whether clients with a handshake receive the tool's output inside `result`.
     pub wraps_output: bool,
+    /// Whether only user interfaces call the tool.
+    pub is_for_apps: bool,
     /// The tool or prompt, as its server lists it.
     pub item: RawJson,
 }
 
-/// A withheld tool or prompt, by its public name.
+/// A withheld tool, prompt or skill, by its public name or URI.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SuspendedItem {
     pub server: ServerName,
@@ -55,7 +58,7 @@ pub struct SuspendedItem {
 pub struct Changes {
     pub tools: bool,
     pub prompts: bool,
-    /// Resources or resource templates, which share a notification.
+    /// Resources, resource templates or skills, which share a notification.
     pub resources: bool,
 }
 
@@ -73,13 +76,13 @@ impl Changes {
         self.tools || self.prompts || self.resources
     }
 
-    /// Records that the client has read the list of this kind. Resources and their templates are
-    /// two lists.
+    /// Records that the client has read the list of this kind. Resources, their templates and
+    /// skills are three lists.
     pub const fn forget(&mut self, kind: ItemKind) {
         match kind {
             ItemKind::Tools => self.tools = false,
             ItemKind::Prompts => self.prompts = false,
-            ItemKind::Resources | ItemKind::ResourceTemplates => {}
+            ItemKind::Resources | ItemKind::ResourceTemplates | ItemKind::Skills => {}
         }
     }
 }
@@ -98,16 +101,18 @@ impl std::ops::BitOrAssign for Changes {
 pub struct Snapshot {
     pub(super) servers: Arc<MergedServers>,
     pub(super) tools: OwnerTable<ItemOwner>,
-    /// Tools and prompts that are neither listed nor callable until an operator approves them.
-    pub(super) suspended: [OwnerTable<SuspendedItem>; 2],
+    /// Tools, prompts and skills that are neither listed nor callable until an operator approves
+    /// them.
+    pub(super) suspended: [OwnerTable<SuspendedItem>; ItemKind::COUNT],
     pub(super) prompts: OwnerTable<ItemOwner>,
     pub(super) resources: OwnerTable<UriOwner>,
     pub(super) templates: OwnerTable<UriOwner>,
+    pub(super) skills: OwnerTable<UriOwner>,
     /// The servers of URIs that are not listed.
     pub(super) routes: Arc<UriRoutes>,
     /// Rules for unlisted names.
     pub(super) rules: PublicRules,
-    pub(super) pages: [PublicPages; 4],
+    pub(super) pages: [PublicPages; ItemKind::COUNT],
     pub(super) instructions: Option<String>,
     /// The server that this catalog passes through as if clients were connected to it.
     pub(super) one_server: Option<Arc<OneServer>>,
@@ -161,7 +166,7 @@ impl Snapshot {
         self.tools.get(public)
     }
 
-    /// A tool or prompt that is withheld until an operator approves its definition.
+    /// A tool, prompt or skill that is withheld until an operator approves its definition.
     pub fn suspended(&self, kind: ItemKind, public: &str) -> Option<&SuspendedItem> {
         self.suspended.get(kind.index())?.get(public)
     }
@@ -187,34 +192,57 @@ impl Snapshot {
         self.prompts.get(public)
     }
 
-    /// The servers that a request or notification of an extension can be for: the only server, or
-    /// every server that declares an extension (or experimental capability) of its name, such as
-    /// `com.example/chat` or `chat` for `chat/send` and for `notifications/chat/typing`.
-    pub fn extension_owners<'a>(&'a self, method: &'a str) -> impl Iterator<Item = &'a ServerName> {
+    /// The server that a request or notification of an unknown extension is for: the only server,
+    /// or the one that declares an extension (or experimental capability) of its name, such as
+    /// `com.example/chat` or `chat` for `chat/send` and for `notifications/chat/typing`. `None` if
+    /// several servers do.
+    pub fn extension_owner(&self, method: &str) -> Option<&ServerName> {
         let method = method.strip_prefix("notifications/").unwrap_or(method);
-        let named = move |name: &str| {
+        let named = |name: &str| {
             let rest = method.strip_prefix(name);
             rest.is_some_and(|rest| rest.starts_with('/'))
         };
         let is_only = self.has_one_server();
-        let declares = move |part: &&Arc<ServerPart>| {
+        let declares = |part: &&Arc<ServerPart>| {
             let mut names = EXTENSIONS.iter().flat_map(|member| part.extensions(member));
             is_only
                 || names.any(|(name, _)| named(name) || name.rsplit('/').next().is_some_and(named))
         };
-        let owners = self.parts().filter(declares);
-        owners.map(|part| part.server())
+        only(self.parts().filter(declares)).map(|part| part.server())
     }
 
-    /// The declarations of all servers under `extensions` or `experimental`; the first one of a
-    /// name counts.
+    /// The servers that declare a known extension and, if one is given, turn on this setting of it.
+    pub fn declaring<'a>(
+        &'a self,
+        extension: &'static str,
+        setting: Option<&'static str>,
+    ) -> impl Iterator<Item = &'a ServerName> {
+        let declares = move |part: &&Arc<ServerPart>| {
+            let mut declared = part.extensions("extensions");
+            let found = declared.find(|(name, _)| *name == extension);
+            found.is_some_and(|(_, it)| setting.is_none_or(|name| it[name] == true))
+        };
+        self.parts().filter(declares).map(|part| part.server())
+    }
+
+    /// The extensions under `extensions` or `experimental` that clients can use: the known ones of
+    /// all servers, and each other one that a single server declares.
     pub fn extensions(&self, member: &str) -> Map<String, Value> {
-        let mut all = Map::new();
-        for part in self.parts() {
-            for (name, settings) in part.extensions(member) {
-                all.entry(name.clone()).or_insert_with(|| settings.clone());
+        let mut all: Map<String, Value> = Map::new();
+        let mut ambiguous = HashSet::new();
+        let declared = self.parts().flat_map(|part| part.extensions(member));
+        for (name, settings) in declared {
+            match all.get_mut(name) {
+                None => {
+                    all.insert(name.clone(), settings.clone());
+                }
+                Some(known) if known_extension(name).is_some() => merge_settings(known, settings),
+                Some(_) => {
+                    ambiguous.insert(name);
+                }
             }
         }
+        all.retain(|name, _| !ambiguous.contains(name));
         all
     }
 
@@ -248,7 +276,10 @@ impl Snapshot {
             let is_noticed = age.is_watched && !part.changes_unnoticed(kind);
             not_public(if is_noticed { DEFAULT_TTL_MS } else { 0 })
         };
-        let all = self.parts().map(of);
+        // A server without skills has no such list.
+        let lists =
+            |part: &&Arc<ServerPart>| kind != ItemKind::Skills || part.declares(kind.capability());
+        let all = self.parts().filter(lists).map(of);
         let all = all.reduce(ListCaching::and);
         all.unwrap_or_else(|| not_public(DEFAULT_TTL_MS))
     }
@@ -278,7 +309,9 @@ impl Snapshot {
         Changes {
             tools: differs(ItemKind::Tools),
             prompts: differs(ItemKind::Prompts),
-            resources: differs(ItemKind::Resources) || differs(ItemKind::ResourceTemplates),
+            resources: differs(ItemKind::Resources)
+                || differs(ItemKind::ResourceTemplates)
+                || differs(ItemKind::Skills),
         }
     }
 
@@ -288,6 +321,20 @@ impl Snapshot {
         let listed = self.resources.get(public);
         let listed = listed.or_else(|| self.templates.get(public)).cloned();
         listed.or_else(|| self.routes.owner(&self.servers, public, named))
+    }
+
+    /// Why the entry of a skill is withheld: an operator has not approved it, or its server does not
+    /// list it and its lists need approval.
+    pub fn withheld_skill(&self, public: &str, server: &ServerName) -> Option<SuspendedItem> {
+        if let Some(suspended) = self.suspended(ItemKind::Skills, public) {
+            return Some(suspended.clone());
+        }
+        let is_open = self.skills.get(public).is_some();
+        let needs_approval = self.view(server)?.rules.pins == PinMode::Block;
+        (!is_open && needs_approval).then(|| SuspendedItem {
+            server: server.clone(),
+            state: PinState::New,
+        })
     }
 
     /// Whether the server's URIs are wrapped, so that they must be replaced in its responses.
@@ -332,6 +379,11 @@ impl Snapshot {
     /// Public tool names with their owners, in list order.
     pub fn tools(&self) -> impl Iterator<Item = (&str, &ItemOwner)> {
         self.tools.iter()
+    }
+
+    /// Like [`Self::tools`], without tools that only user interfaces call.
+    pub fn tools_for_models(&self) -> impl Iterator<Item = (&str, &ItemOwner)> {
+        self.tools().filter(|(_, owner)| !owner.is_for_apps)
     }
 
     /// How the tools are listed; never [`Exposure::Auto`].

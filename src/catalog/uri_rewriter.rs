@@ -4,9 +4,10 @@
 use memchr::memmem;
 
 use crate::id::ServerName;
-use crate::protocol::{Edit, Method, RawJson, splice};
+use crate::protocol::{
+    Edit, KNOWN_EXTENSIONS, Method, RawJson, each_member, extension_method, splice,
+};
 
-use super::item::interfaces;
 use super::json;
 use super::merged_server::MergedServer;
 use super::snapshot::Snapshot;
@@ -81,7 +82,17 @@ fn holds_uri(answer: &RawJson) -> bool {
 
 /// Calls `visit` with every raw URI of a result.
 fn each_uri<'a>(method: &Method, text: &'a str, visit: &mut dyn FnMut(&'a str)) {
-    interfaces(text).for_each(&mut *visit);
+    for path in KNOWN_EXTENSIONS.iter().flat_map(|known| known.uris) {
+        each_member(text, path, visit);
+    }
+    if let Method::Other(name) = method
+        && let Some((_, known)) = extension_method(name)
+    {
+        for path in known.uris {
+            each_member(text, path, visit);
+        }
+        return;
+    }
     if matches!(method, Method::PromptsGet) {
         let messages = json::member(text, "messages").and_then(json::elements);
         for message in messages.unwrap_or_default() {

@@ -1,6 +1,6 @@
 //! Routes URIs that no server lists.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::merged_server::{MergedServer, MergedServers};
 use super::uri_template::UriTemplate;
@@ -9,6 +9,9 @@ use crate::id::ServerName;
 
 /// Maximum character comparisons for one server's templates in one look-up.
 const MATCH_STEPS_MAX: usize = 1 << 20;
+
+/// Maximum folders around an unlisted URI in which a skill is looked for.
+const FOLDERS_MAX: usize = 32;
 
 /// Maximum length of an unlisted URI that is routed to a server, in bytes.
 const URI_BYTES_MAX: usize = 8 * 1024;
@@ -31,6 +34,8 @@ pub(super) struct UriRoutes {
     origins: HashMap<String, Vec<usize>>,
     /// The servers of user interfaces that tools name, by their public URIs.
     interfaces: HashMap<String, usize>,
+    /// The servers of the files of skills, by their public URIs.
+    skills: BTreeMap<String, usize>,
     /// The servers that declare resources.
     resource_servers: Vec<usize>,
 }
@@ -44,12 +49,13 @@ impl UriRoutes {
             patterns: patterns(servers),
             origins: origins(servers),
             interfaces: interfaces(servers),
+            skills: skills(servers),
             resource_servers: resource_servers(servers),
         }
     }
 
-    /// The owner of an unlisted URI: the server whose wrapping it has, or whose tool names it as a
-    /// user interface; then the server whose result `named` it; then the one whose template it
+    /// The owner of an unlisted URI: the server whose wrapping it has, whose tool names it as a user
+    /// interface, or whose skill it belongs to; then the server whose result `named` it; then the one whose template it
     /// matches, the first that uses its scheme and authority, or the only one with resources, in
     /// this order.
     pub(super) fn owner(
@@ -67,6 +73,7 @@ impl UriRoutes {
         let users = users.map(Vec::as_slice);
         let first_user = || users.and_then(<[usize]>::first).copied();
         let server = (self.interfaces.get(public).copied())
+            .or_else(|| self.skill_owner(public))
             .or_else(named)
             .or_else(|| self.match_template(public, users))
             .or_else(first_user)
@@ -84,6 +91,30 @@ impl UriRoutes {
         let server = servers.at(*self.by_wrap_prefix.get(&prefix)?)?;
         let certain = uri::is_reserved(public) || server.wraps();
         certain.then(|| uri_owner(server, &native))
+    }
+
+    /// The server of a file of a skill, listed or not, or of a folder in which only one server has
+    /// files of skills.
+    fn skill_owner(&self, public: &str) -> Option<usize> {
+        if self.skills.is_empty() || public.len() > URI_BYTES_MAX {
+            return None;
+        }
+        let below = || {
+            let folder = format!("{public}/");
+            let files = self.skills.range(folder.clone()..);
+            let mut files = files.take_while(|(uri, _)| uri.starts_with(&folder));
+            let (_, first) = files.next()?;
+            files.all(|(_, server)| server == first).then_some(*first)
+        };
+        let above = || {
+            let mut folders = public.rmatch_indices('/').take(FOLDERS_MAX);
+            folders.find_map(|(end, _)| {
+                let skill = format!("{}/SKILL.md", public.get(..end)?);
+                self.skills.get(&skill).copied()
+            })
+        };
+        let exact = self.skills.get(public).copied();
+        exact.or_else(below).or_else(above)
     }
 
     /// The server whose template matches a URI; if its origin is in use, only one of `users`.
@@ -179,7 +210,22 @@ fn interfaces(servers: &[MergedServer]) -> HashMap<String, usize> {
     let mut owners = HashMap::new();
     for (index, server) in servers.iter().enumerate() {
         for tool in server.part.items(ItemKind::Tools) {
-            for (_, native) in tool.interface_spans() {
+            for (_, native) in tool.named_uris() {
+                let public = server.public_uri(native).into_owned();
+                owners.entry(public).or_insert(index);
+            }
+        }
+    }
+    owners
+}
+
+/// The servers of the files of skills, by their public URIs.
+fn skills(servers: &[MergedServer]) -> BTreeMap<String, usize> {
+    let mut owners = BTreeMap::new();
+    for (index, server) in servers.iter().enumerate() {
+        for skill in server.part.items(ItemKind::Skills) {
+            let files = skill.named_uris().iter().map(|(_, uri)| &**uri);
+            for native in files.chain([skill.native()]) {
                 let public = server.public_uri(native).into_owned();
                 owners.entry(public).or_insert(index);
             }

@@ -6,6 +6,7 @@ use clap::Args;
 use url::Url;
 
 use super::Header;
+use crate::clients::REGISTRY;
 
 #[derive(Clone, Debug, PartialEq, Eq, Args)]
 #[command(after_help = "\
@@ -71,7 +72,7 @@ pub struct Registry {
         long = "registry",
         value_name = "URL",
         env = "MCPVISOR_REGISTRY",
-        default_value = "https://registry.modelcontextprotocol.io"
+        default_value = REGISTRY
     )]
     pub url: Url,
 }

@@ -2,7 +2,9 @@
 
 mod add;
 mod auth;
+mod cassette;
 mod clients;
+mod config;
 mod doctor;
 mod keys;
 mod notices;
@@ -22,9 +24,11 @@ use clap::{Args, Parser, Subcommand};
 
 pub use add::{AddArguments, Setting};
 pub use auth::{AuthArguments, AuthVerb, LoginArguments};
+pub use cassette::{RecordArguments, ReplayArguments};
 pub use clients::{
     ClientArguments, ClientsArguments, ClientsVerb, ConnectArguments, ImportArguments,
 };
+pub use config::ConfigVerb;
 pub use doctor::DoctorArguments;
 pub use keys::{KeysArguments, KeysVerb, MadeKeyArguments, TokenArguments, UiArguments};
 pub use notices::{NoticesArguments, NoticesVerb};
@@ -124,6 +128,12 @@ pub enum Command {
     /// Finds the gateway by its configuration; without one, the only running gateway.
     Status(StatusArguments),
 
+    /// Tell what happens next to a server of the running gateway, and why
+    Explain {
+        /// Name of the server
+        name: String,
+    },
+
     /// List, stop, start, restart, kill or trip the servers of the running gateway, or show their
     /// logs
     ///
@@ -184,6 +194,17 @@ pub enum Command {
     /// `servers logs NAME` shows a server's output.
     Logs(GatewayLogArguments),
 
+    /// Record the lists and last calls of a server in a file
+    ///
+    /// Reads the calls from the history of the running gateway, without secrets.
+    Record(RecordArguments),
+
+    /// Serve a recorded server over stdin and stdout
+    ///
+    /// Write `command = "mcpvisor"` and `args = ["replay", "FILE"]` in a configuration, for tests
+    /// of an agent without the real server.
+    Replay(ReplayArguments),
+
     /// Collect diagnostics for a bug report in one file, without secrets
     ///
     /// It contains the masked configuration, the findings of `doctor`, and the status, crash
@@ -203,23 +224,6 @@ pub enum Command {
 
     /// Run the built-in example server over stdin and stdout
     ExampleServer,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Subcommand)]
-pub enum ConfigVerb {
-    /// Print the default configuration with a comment for every key
-    Default,
-
-    /// Print a JSON Schema of the configuration, for editors
-    Schema,
-
-    /// Print the reference of all keys in Markdown
-    Reference,
-
-    /// Update the configuration to the newest file version
-    ///
-    /// Keeps comments and order, and the previous content as `apply` does.
-    Migrate,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Args)]

@@ -18,7 +18,7 @@ pub struct PinsArguments {
 /// The kind of item that a name refers to.
 #[derive(Clone, Debug, PartialEq, Eq, Args)]
 pub struct PinOf {
-    /// Kind of item: tool, prompt, resource, template or instructions
+    /// Kind of item: tool, prompt, resource, template, skill or instructions
     #[arg(long, default_value = "tool", value_parser = pin_kind)]
     pub kind: PinKind,
 }

@@ -65,6 +65,18 @@ pub enum ServersVerb {
     /// Ends the calls of a healthy server, and tries a waiting one immediately.
     Restart { name: String },
 
+    /// Try another version of a server beside the running one, and keep the better one
+    ///
+    /// The command must run a package with npx or uvx, or an image with docker or podman. The new
+    /// version replaces the old one after it passed the gates of `rollout`, and only then the
+    /// configuration names it.
+    Upgrade {
+        name: String,
+        /// The version; the newest one by default, and later starts are then not pinned
+        #[arg(long, value_name = "VERSION")]
+        to: Option<String>,
+    },
+
     /// Stop a server until it is started
     ///
     /// Its tools stay listed and its calls fail. It also starts when its configuration changes or

@@ -7,7 +7,7 @@
 //! - `link`: links that add the gateway to a client
 //! - `files`: reads, backs up and atomically replaces files
 //! - `report`: the command's output
-//! - `command_line`: converts a pasted command line into an entry
+//! - `command_line`: converts a pasted command line into an entry, and `pasted` any text
 //! - `registry`, `server_json`: find a server in the MCP registry, and convert it into an entry
 //! - `found`: a client's servers, with its variables and units translated
 //! - `import`: imports servers as `[servers.NAME]` tables of the gateway's configuration
@@ -20,6 +20,7 @@ mod json_file;
 mod known;
 mod known_clients;
 mod link;
+mod pasted;
 mod registry;
 mod report;
 mod server_json;
@@ -39,7 +40,8 @@ pub use import::{Import, add_servers, import};
 pub use known::Client;
 pub use known_clients::find;
 pub use link::install_link;
-pub use registry::{FoundServer, found_servers, registry_url, search_url};
+pub use pasted::{pasted, url_entry};
+pub use registry::{FoundServer, REGISTRY, document, registry_url, search_registry};
 pub use report::{change_report, client_table, import_report};
 pub use server_json::{Given, MissingValue, NoEntry, entry_of};
 

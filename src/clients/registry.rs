@@ -4,6 +4,14 @@ use serde_json::Value;
 use url::Url;
 
 use crate::clients::server_json::{is_removed, text};
+use crate::credentials::{Web as _, WebRequest};
+use crate::transport::{self, Tls, WebClient};
+
+/// The registry that is asked unless another one is named.
+pub const REGISTRY: &str = "https://registry.modelcontextprotocol.io";
+
+/// Maximum size of a document at a URL, in bytes.
+const DOCUMENT_MAX: usize = 4 << 20;
 
 /// The URL of a server's `server.json` in a registry (API v0.1); `None` for a text that cannot be a
 /// server's name. `NAME@VERSION` requests a version.
@@ -46,13 +54,47 @@ fn with_path(registry: &Url, segments: &[&str]) -> Result<Url, String> {
 /// # Errors
 ///
 /// Fails for a registry whose URL is not an HTTP one.
-pub fn search_url(registry: &Url, word: &str, limit: u8) -> Result<Url, String> {
+fn search_url(registry: &Url, word: &str, limit: u8) -> Result<Url, String> {
     let mut url = with_path(registry, &["v0", "servers"])?;
     url.query_pairs_mut()
         .append_pair("search", word)
         .append_pair("version", "latest")
         .append_pair("limit", &limit.to_string());
     Ok(url)
+}
+
+/// Searches a registry by a part of the servers' names.
+///
+/// # Errors
+///
+/// Fails if the registry cannot be reached, or does not answer like one.
+pub async fn search_registry(
+    registry: &Url,
+    word: &str,
+    limit: u8,
+) -> Result<Vec<FoundServer>, String> {
+    let answer = document(search_url(registry, word, limit)?).await;
+    let answer = answer.map_err(|why| format!("the registry cannot be reached: {why}"))?;
+    let answer: Option<Value> = serde_json::from_slice(&answer).ok();
+    let servers = answer.as_ref().and_then(found_servers);
+    servers.ok_or_else(|| format!("{registry} did not answer like an MCP registry"))
+}
+
+/// The document at a URL, such as the answer of a registry.
+///
+/// # Errors
+///
+/// Fails if the answer is not complete within the limits of the web client.
+pub async fn document(url: Url) -> Result<Vec<u8>, String> {
+    transport::install_crypto_provider();
+    let web = WebClient::new(Tls::system(), vec![url.clone()]).with_answer_max(DOCUMENT_MAX);
+    let answer = web.send(WebRequest::get(url.clone())).await;
+    let answer = answer.map_err(|why| format!("{url}: {why}"))?;
+    match answer.status {
+        200 => Ok(answer.body.to_vec()),
+        404 => Err(format!("{url}: no such server")),
+        status => Err(format!("{url}: answered {status}")),
+    }
 }
 
 /// A server that a registry lists.
@@ -64,7 +106,7 @@ pub struct FoundServer {
 
 /// The servers in a registry's answer to a search, each once and without removed ones; `None` if it
 /// is no such answer.
-pub fn found_servers(answer: &Value) -> Option<Vec<FoundServer>> {
+fn found_servers(answer: &Value) -> Option<Vec<FoundServer>> {
     let mut found: Vec<FoundServer> = Vec::new();
     for listed in answer["servers"].as_array()? {
         let server = listed.get("server").unwrap_or(listed);

@@ -7,14 +7,11 @@ use std::time::Duration;
 use mcpvisor::admin::{OperatorClient, Screen, ServerStatus, server_details};
 use mcpvisor::cli::{AddArguments, Header, Setting};
 use mcpvisor::clients::{self, Given, MissingValue, NoEntry};
-use mcpvisor::config::{
-    ProcessEnvironment, client_entries, find_program, is_json, read_file, shown_config,
-};
-use mcpvisor::credentials::{Web as _, WebRequest};
+use mcpvisor::config::{ProcessEnvironment, client_entries, is_json, read_file, shown_config};
 use mcpvisor::telemetry::{one_line, printable};
-use mcpvisor::transport::{self, Tls, WebClient};
+use mcpvisor::transport::find_program;
 use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcsetattr};
-use serde_json::{Value, json};
+use serde_json::Value;
 use url::Url;
 
 use super::config_target::ConfigTarget;
@@ -23,9 +20,6 @@ use super::wait::{is_ready, wait};
 
 /// Maximum length of a description on stdin, in bytes.
 const STDIN_MAX: u64 = 1 << 20;
-
-/// Maximum size of a document at a URL, in bytes.
-const DOCUMENT_MAX: usize = 4 << 20;
 
 /// How long the command waits for a new server, to report how its start went.
 const START_WAIT: Duration = Duration::from_secs(15);
@@ -190,26 +184,27 @@ fn described(text: &str, arguments: &AddArguments) -> Result<Vec<(String, Value)
     let url = url.filter(|url| matches!(url.scheme(), "http" | "https"));
     let given = given(arguments);
     match url {
-        Some(url) if url.path().ends_with(".json") => of_document(&fetch(url)?, text, arguments),
-        Some(url) => Ok(vec![of_url(&url, given)]),
+        Some(url) if is_document(&url) => of_document(&fetch(url)?, text, arguments),
+        Some(url) => Ok(vec![clients::url_entry(&url, given)]),
         None if is_json(text) => of_document(text.as_bytes(), "the text", arguments),
         None if Path::new(text).is_file() => of_file(text, arguments),
         None => match clients::registry_url(&arguments.registry.url, text)? {
             Some(url) => of_document(&fetch(url)?, text, arguments),
-            None => {
-                let words = clients::split_command(text);
-                let entry = words.and_then(|words| clients::command_entry(&words));
-                let entry = entry.ok_or_else(|| {
-                    let text = one_line(text);
-                    format!(
-                        "{text:?} is not a URL, a file, a name in the registry or a command line; \
-                         after a name, a program follows `--`: `servers add NAME -- PROGRAM`"
-                    )
-                });
-                Ok(vec![entry?])
-            }
+            None => Ok(clients::pasted(text).map_err(|_| {
+                let text = one_line(text);
+                format!(
+                    "{text:?} is not a URL, a file, a name in the registry or a command line; after \
+                     a name, a program follows `--`: `servers add NAME -- PROGRAM`"
+                )
+            })?),
         },
     }
+}
+
+/// Whether a URL is of a file or a server card, and not of a server.
+fn is_document(url: &Url) -> bool {
+    let path = url.path();
+    path.ends_with(".json") || path.ends_with("/server-card")
 }
 
 fn given(arguments: &AddArguments) -> Given {
@@ -224,34 +219,9 @@ fn of_file(name: &str, arguments: &AddArguments) -> Result<Vec<(String, Value)>,
     of_document(text.as_bytes(), name, arguments)
 }
 
-/// The document at a URL.
-///
-/// # Errors
-///
-/// Fails if the answer is not complete within the limits of the web client.
-pub(super) fn fetch(url: Url) -> Result<Vec<u8>, CliError> {
-    transport::install_crypto_provider();
-    let web = WebClient::new(Tls::system(), vec![url.clone()]).with_answer_max(DOCUMENT_MAX);
-    let request = WebRequest::get(url.clone());
-    let answer = actix_rt::System::new().block_on(async { web.send(request).await });
-    let answer = answer.map_err(|why| format!("{url}: {why}"))?;
-    match answer.status {
-        200 => Ok(answer.body.to_vec()),
-        404 => Err(format!("{url}: no such server").into()),
-        status => Err(format!("{url}: answered {status}").into()),
-    }
-}
-
-/// The given values become headers.
-fn of_url(url: &Url, headers: Given) -> (String, Value) {
-    let host = url.host_str().unwrap_or_default();
-    let name = host.trim_start_matches("www.").trim_start_matches("mcp.");
-    let name = name.split('.').next().unwrap_or_default().to_owned();
-    let entry = match headers.is_empty() {
-        true => json!({ "url": url.as_str() }),
-        false => json!({ "url": url.as_str(), "headers": headers }),
-    };
-    (name, entry)
+fn fetch(url: Url) -> Result<Vec<u8>, CliError> {
+    let document = clients::document(url);
+    Ok(actix_rt::System::new().block_on(document)?)
 }
 
 /// The servers of an `mcp.json`, a `server.json`, or a registry's answer.

@@ -3,12 +3,12 @@
 use std::path::{Path, PathBuf};
 
 use mcpvisor::admin::ask_status;
-use mcpvisor::auth::AuthSettings;
+use mcpvisor::auth::{AuthSettings, KeyChange, NewKey};
 use mcpvisor::cli::{
     ClientArguments, ClientsArguments, ClientsVerb, ConnectArguments, ImportArguments,
 };
 use mcpvisor::clients::{self, Change, Client, GatewayAddress, Import};
-use mcpvisor::config::{Config, KeyChange, KeyFile, Lookup, ProcessEnvironment};
+use mcpvisor::config::{Config, KeyFile, Lookup, ProcessEnvironment};
 use mcpvisor::id::ViewId;
 use mcpvisor::telemetry::unix_millis;
 use secrecy::SecretString;
@@ -60,6 +60,11 @@ impl Gateway {
         let listen = status
             .as_ref()
             .and_then(|(_, status)| status.listen.parse().ok());
+        if let (None, Some(socket)) = (listen, &config.front.socket) {
+            let socket = socket.display();
+            let why = "clients connect by a URL; set an address as `gateway.listen`";
+            return Err(format!("the gateway listens at unix:{socket}: {why}").into());
+        }
         config.front.listen = listen.unwrap_or(config.front.listen);
         Ok(Self {
             url: config.endpoint_url(),
@@ -88,11 +93,7 @@ impl Gateway {
         let mut names = std::iter::once(client.to_owned()).chain(numbered);
         let name = names.find(|name| !is_taken(name));
         let name = name.ok_or_else(|| format!("there are too many keys for {client}"))?;
-        let change = KeyChange::Add {
-            expires: None,
-            scopes: Vec::new(),
-        };
-        let key = self.change_key(&name, change)?;
+        let key = self.change_key(&name, KeyChange::Add(NewKey::default()))?;
         Ok((name, key.ok_or("the key was not created")?))
     }
 

@@ -4,9 +4,9 @@ use std::path::Path;
 use std::time::Duration;
 
 use mcpvisor::admin::{key_view, read_key_uses};
-use mcpvisor::auth::ApiKey;
+use mcpvisor::auth::{ApiKey, KeyChange, NewKey};
 use mcpvisor::cli::{KeysArguments, KeysVerb, MadeKeyArguments};
-use mcpvisor::config::{Config, KeyChange, KeyFile, Lookup, ProcessEnvironment};
+use mcpvisor::config::{Config, KeyFile, Lookup, ProcessEnvironment};
 use mcpvisor::telemetry::{millis, rfc3339, unix_millis};
 use secrecy::ExposeSecret as _;
 
@@ -22,7 +22,12 @@ pub(crate) fn run_keys_command(
         Some(KeysVerb::List { json }) => return list(path, json),
         Some(KeysVerb::Add { made, scopes }) => {
             let expires = expiry(now, made.expires_in);
-            (made.name, KeyChange::Add { expires, scopes })
+            let new = NewKey {
+                expires,
+                scopes,
+                ..NewKey::default()
+            };
+            (made.name, KeyChange::Add(new))
         }
         Some(KeysVerb::Rotate(MadeKeyArguments { name, expires_in })) => {
             (name, KeyChange::Rotate(expiry(now, expires_in)))

@@ -2,6 +2,7 @@
 
 mod add;
 mod auth;
+mod cassette;
 mod check;
 mod clients;
 mod config_target;
@@ -30,6 +31,7 @@ mod vault;
 mod wait;
 
 pub(crate) use auth::run_auth_command;
+pub(crate) use cassette::{record, replay};
 pub(crate) use check::{check, run_config_command};
 pub(crate) use clients::run_clients_command;
 pub(crate) use doctor::run_doctor_command;
@@ -42,7 +44,7 @@ pub(crate) use policy::run_policy_command;
 pub(crate) use records::{show_gateway_log, show_history};
 pub(crate) use relay::relay;
 pub(crate) use serve::{ServeMode, serve};
-pub(crate) use servers::run_servers_command;
+pub(crate) use servers::{explain, run_servers_command};
 pub(crate) use shell::{print_completions, write_man_pages};
 pub(crate) use status::show_status;
 pub(crate) use support_bundle::run_bundle_command;

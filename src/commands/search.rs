@@ -3,22 +3,14 @@
 use mcpvisor::cli::SearchArguments;
 use mcpvisor::clients;
 use mcpvisor::telemetry::one_line;
-use serde_json::Value;
 
-use super::add::fetch;
 use super::output::{CliError, pretty, print};
 
 pub(crate) fn run_search_command(arguments: &SearchArguments) -> Result<(), CliError> {
-    let registry = &arguments.registry.url;
-    let url = clients::search_url(registry, &arguments.word, arguments.limit)?;
-    let answer = fetch(url).map_err(|why| {
-        format!("the registry cannot be reached: {why}; `--registry URL` asks another one")
-    })?;
-    let answer: Value = serde_json::from_slice(&answer)
-        .map_err(|_| format!("{registry} did not answer like an MCP registry"))?;
-    let servers = clients::found_servers(&answer);
-    let servers =
-        servers.ok_or_else(|| format!("{registry} did not answer like an MCP registry"))?;
+    let SearchArguments { word, limit, .. } = arguments;
+    let search = clients::search_registry(&arguments.registry.url, word, *limit);
+    let servers = actix_rt::System::new().block_on(search);
+    let servers = servers.map_err(|why| format!("{why}; `--registry URL` asks another one"))?;
     if arguments.json {
         return print(&pretty(&servers)?);
     }

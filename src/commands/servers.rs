@@ -3,15 +3,17 @@
 use std::path::Path;
 
 use mcpvisor::admin::{
-    ConfigOrder, EntryOrder, OperatorClient, Screen, crash_text, log_lines, server_details,
+    ConfigOrder, EntryOrder, OperatorClient, Screen, Status, crash_text, log_lines, server_details,
     server_table,
 };
 use mcpvisor::cli::{LogsArguments, ServersArguments, ServersVerb};
 use mcpvisor::config::{Config, Lookup, ProcessEnvironment, ServerFile};
 use mcpvisor::downstream::ServerOrder;
+use mcpvisor::supervision::RolloutState;
 use mcpvisor::telemetry::one_line;
 use serde_json::Map;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::time::sleep;
 use uuid::Uuid;
 
 use super::add::run_add_command;
@@ -19,7 +21,7 @@ use super::config_target::ConfigTarget;
 use super::output::{CliError, FOLLOW_EVERY, current_thread_runtime, pretty, print};
 use super::running_gateway::{ask_here, gateway_data_dir};
 use super::search::run_search_command;
-use super::wait::{ask_to_wait, server_of};
+use super::wait::{ASK_EVERY, ask_to_wait, server_of};
 
 pub(crate) fn run_servers_command(
     path: Option<&Path>,
@@ -43,6 +45,7 @@ pub(crate) fn run_servers_command(
         Some(ServersVerb::Wait { names, timeout }) => {
             return ask_to_wait(path, &names, timeout, &screen);
         }
+        Some(ServersVerb::Upgrade { name, to }) => return upgrade(path, &name, to),
         Some(ServersVerb::Logs(logs)) => {
             let data_dir = gateway_data_dir(path)?;
             return current_thread_runtime()?.block_on(show_logs(&data_dir, logs));
@@ -73,6 +76,13 @@ pub(crate) fn run_servers_command(
     print(&format!("{}\n", one_line(&done)))
 }
 
+/// `mcpvisor explain`.
+pub(crate) fn explain(path: Option<&Path>, name: &str) -> Result<(), CliError> {
+    let sentences = ask_here(path, async |client| client.explain(name).await)?;
+    let lines = sentences.iter().map(|sentence| one_line(sentence) + "\n");
+    print(&lines.collect::<String>())
+}
+
 fn list(path: Option<&Path>, json: bool, screen: &Screen) -> Result<(), CliError> {
     let status = ask_here(path, OperatorClient::status)?;
     print(&if json {
@@ -80,6 +90,39 @@ fn list(path: Option<&Path>, json: bool, screen: &Screen) -> Result<(), CliError
     } else {
         server_table(&status, screen)
     })
+}
+
+/// Upgrades a server, and prints the outcome of its rollout.
+fn upgrade(path: Option<&Path>, name: &str, to: Option<String>) -> Result<(), CliError> {
+    let rollout_of = |status: &Status| {
+        let server = server_of(status, name).ok()?;
+        server.connection.as_ref()?.rollout.clone()
+    };
+    let outcome = ask_here(path, async |client| {
+        let begun = client.order(name, ServerOrder::Upgrade(to.clone())).await?;
+        let mut shown = format!("{}\n", one_line(&begun));
+        loop {
+            // The reader of a pipe can be gone; the rollout continues.
+            let _ = print(&shown);
+            let status = client.status().await?;
+            match rollout_of(&status) {
+                // The note follows once the configuration is written.
+                Some(rollout) if rollout.state.is_final() && rollout.note.is_some() => {
+                    return Ok(Some(rollout));
+                }
+                None => return Ok(None),
+                Some(_) => shown.clear(),
+            }
+            sleep(ASK_EVERY).await;
+        }
+    })?;
+    match outcome {
+        Some(rollout) if rollout.state == RolloutState::Promoted => {
+            print(&format!("{}\n", one_line(&rollout.to_string())))
+        }
+        Some(rollout) => Err(one_line(&rollout.to_string()).into()),
+        None => Err(format!("server `{}` was changed or removed", one_line(name)).into()),
+    }
 }
 
 fn set_enabled(path: Option<&Path>, name: String, is_enabled: bool) -> Result<(), CliError> {

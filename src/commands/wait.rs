@@ -11,7 +11,7 @@ use super::output::{CliError, print};
 use super::running_gateway::ask_here;
 
 /// How often the state is asked for.
-const ASK_EVERY: Duration = Duration::from_millis(200);
+pub(super) const ASK_EVERY: Duration = Duration::from_millis(200);
 
 /// The server with this name.
 ///

@@ -1,7 +1,10 @@
 //! Resolves the address to listen on: `MCPVISOR_LISTEN`, else `PORT` and `HOST`, else the file.
 
+use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
 
+use super::declaration::texts::TextValue;
 use super::environment::{Environment, LISTEN};
 use super::problem::Problem;
 use super::section::{Section, ValueError};
@@ -11,8 +14,47 @@ pub(crate) const PORT: u16 = 12006;
 
 pub(crate) const MUST_BE: &str = "an address and port, such as `\"127.0.0.1:12006\"`";
 
-pub(crate) fn listen_address(text: &str) -> Result<SocketAddr, ValueError> {
+pub(crate) const LISTEN_MUST_BE: &str =
+    "an address and port, such as `\"127.0.0.1:12006\"`, or `\"unix:/path/to/socket\"`";
+
+/// Where clients connect.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ListenAddress {
+    Tcp(SocketAddr),
+    Unix(PathBuf),
+}
+
+impl fmt::Display for ListenAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp(address) => address.fmt(f),
+            Self::Unix(path) => write!(f, "unix:{}", path.display()),
+        }
+    }
+}
+
+impl TextValue for ListenAddress {
+    fn text(&self) -> Option<String> {
+        Some(self.to_string())
+    }
+}
+
+/// The default address.
+pub(crate) const LOOPBACK: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), PORT);
+
+pub(crate) fn tcp_address(text: &str) -> Result<SocketAddr, ValueError> {
     parse(text).ok_or_else(ValueError::as_declared)
+}
+
+pub(crate) fn listen_address(text: &str) -> Result<ListenAddress, ValueError> {
+    if let Some(path) = text.strip_prefix("unix:") {
+        let is_absolute = Path::new(path).is_absolute() && !path.contains('\0');
+        let socket = || ListenAddress::Unix(path.into());
+        return is_absolute.then(socket).ok_or_else(ValueError::as_declared);
+    }
+    parse(text)
+        .map(ListenAddress::Tcp)
+        .ok_or_else(ValueError::as_declared)
 }
 
 /// Returns the address to listen on, with the environment's overrides applied.
@@ -21,10 +63,15 @@ pub(crate) fn listen_address(text: &str) -> Result<SocketAddr, ValueError> {
 /// `allow_unauthenticated` is set.
 pub(crate) fn listen(
     section: &Section<'_>,
-    in_file: SocketAddr,
+    in_file: &ListenAddress,
     may_be_public: bool,
-) -> SocketAddr {
+) -> ListenAddress {
     let environment = section.reader.interpolation.environment;
+    let in_file = match in_file {
+        ListenAddress::Tcp(address) => *address,
+        ListenAddress::Unix(_) if is_set(environment) => LOOPBACK,
+        socket @ ListenAddress::Unix(_) => return socket.clone(),
+    };
     let listen = match from_environment(environment, in_file) {
         Ok(chosen) => {
             chosen
@@ -43,7 +90,13 @@ pub(crate) fn listen(
     if !listen.ip().is_loopback() && !may_be_public {
         refuse_public(section, listen, in_file);
     }
-    listen
+    ListenAddress::Tcp(listen)
+}
+
+/// Whether the environment names an address.
+fn is_set(environment: &dyn Environment) -> bool {
+    let named = |name| environment.var(name).is_some_and(|text| !text.is_empty());
+    named(LISTEN) || named("PORT")
 }
 
 fn refuse_public(section: &Section<'_>, listen: SocketAddr, in_file: SocketAddr) {

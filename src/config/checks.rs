@@ -54,12 +54,13 @@ pub(crate) const ENDPOINT: &str = "a path such as `\"/mcp\"`: letters, digits an
                                    `/health` or `/api`";
 
 /// Paths that the gateway uses itself, including everything below them.
-const TAKEN: [&str; 12] = [
+const TAKEN: [&str; 13] = [
     "/api",
     "/config",
     "/health",
     "/healthz",
     "/help",
+    "/livez",
     "/messages",
     "/metrics",
     "/oauth",
@@ -229,13 +230,15 @@ pub(crate) fn proxy(text: &str) -> Result<SecretText, ValueError> {
     Ok(SecretText::new(text))
 }
 
-pub(crate) const URL: &str = "a URL with `http://` or `https://`";
+pub(crate) const URL: &str = "a URL with `http://` or `https://`, or `unix:/path/to/socket`";
 
 pub(crate) fn url(text: &str) -> Result<SecretText, ValueError> {
     let Ok(url) = Url::parse(text) else {
         return Err("a URL such as `\"https://example.com/mcp\"`".into());
     };
-    if !matches!(url.scheme(), "http" | "https") || url.host_str().is_none() {
+    let is_socket = url.scheme() == "unix" && url.path().starts_with('/') && !url.has_host();
+    let is_web = matches!(url.scheme(), "http" | "https") && url.host_str().is_some();
+    if !is_web && (!is_socket || url.query().is_some()) {
         return Err(ValueError::as_declared());
     }
     if !url.username().is_empty() || url.password().is_some() {

@@ -101,6 +101,7 @@ pub fn default_file() -> String {
 fn example_header(table: &str) -> Option<&'static str> {
     match table {
         "sources" => Some("[sources.team]"),
+        "groups" => Some("[groups.data]"),
         "views" => Some("[views.reading]"),
         "policies" => Some("[policies.careful]"),
         _ => None,

@@ -35,9 +35,11 @@ fn write_all(out: &mut String, loaded: &Loaded) -> fmt::Result {
     let front = &config.front;
     writeln!(
         out,
-        "listens on     {}://{}{}",
-        front.scheme(),
-        front.listen,
+        "listens on     {}{}",
+        match &front.socket {
+            Some(_) => config.listen.to_string(),
+            None => format!("{}://{}", front.scheme(), front.listen),
+        },
         front.endpoint
     )?;
     writeln!(out, "keeps state in {}", config.data_dir.display())?;

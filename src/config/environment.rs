@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 /// Variable that resolves to the path of the running binary.
-const EXECUTABLE: &str = "MCPVISOR_EXE";
+pub const EXECUTABLE: &str = "MCPVISOR_EXE";
 
 /// Variable that takes precedence over every other listen address.
 pub(super) const LISTEN: &str = "MCPVISOR_LISTEN";

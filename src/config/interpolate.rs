@@ -246,6 +246,23 @@ pub(super) fn read(path: &str, directory: &Path) -> Result<String, Interpolation
     Ok(text)
 }
 
+/// Fills in `${…}` in a command-line argument by the rules of the file.
+///
+/// # Errors
+///
+/// Returns what is malformed or missing in the environment, without any value.
+pub fn fill_in(text: &str, environment: &dyn Environment) -> Result<String, String> {
+    let interpolation = Interpolation {
+        environment,
+        directory: Path::new(""),
+    };
+    match interpolate(text, interpolation) {
+        Ok(text) => Ok(text.into_owned()),
+        Err(InterpolationError::Written(what)) => Err(format!("it contains {what}")),
+        Err(InterpolationError::Missing { what, .. }) => Err(what),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;

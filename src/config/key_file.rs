@@ -1,4 +1,4 @@
-//! Changes the API keys of a configuration file, for `mcpvisor keys`.
+//! Changes the API keys of a configuration file.
 
 use std::path::{Path, PathBuf};
 
@@ -9,7 +9,8 @@ use super::environment::Environment;
 use super::keys::is_key_name;
 use super::server_file::{check, replace};
 use super::{Config, ConfigError, json as json_file, place};
-use crate::auth::{TokenHash, expiry_millis, random_token};
+use crate::auth::{KeyChange, NewKey, TokenHash, expiry_millis, random_token};
+use crate::id::ServerName;
 
 /// Prefix of every key, so that people and secret scanners recognise one.
 const KEY_PREFIX: &str = "mcpvisor_";
@@ -18,20 +19,6 @@ const KEY_PREFIX: &str = "mcpvisor_";
 pub struct KeyFile<'a> {
     path: PathBuf,
     environment: &'a dyn Environment,
-}
-
-/// A change to the keys of a file.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum KeyChange {
-    /// Creates a key with scopes and an optional expiry time (RFC 3339).
-    Add {
-        expires: Option<String>,
-        scopes: Vec<String>,
-    },
-    /// Replaces a key with a new one. The new key expires at this time, or when the old one would
-    /// have.
-    Rotate(Option<String>),
-    Remove,
 }
 
 impl<'a> KeyFile<'a> {
@@ -46,6 +33,10 @@ impl<'a> KeyFile<'a> {
     ) -> Result<Self, ConfigError> {
         let path = Config::file_to_write(path, environment)?;
         Ok(Self { path, environment })
+    }
+
+    pub fn new(path: PathBuf, environment: &'a dyn Environment) -> Self {
+        Self { path, environment }
     }
 
     pub fn path(&self) -> &Path {
@@ -101,27 +92,13 @@ fn apply(
     let trailing = document.trailing().as_str().unwrap_or_default().to_owned();
     let keys = keys_of(document)?;
     let known = keys.get(name).and_then(Item::as_table_like);
-    let expires = |known: &dyn TableLike| Some(known.get("expires")?.as_str()?.to_owned());
-    let (expires, scopes) = match (change, known) {
-        (KeyChange::Add { .. }, Some(_)) => {
-            return Err(format!(
-                "key `{name}` already exists: `mcpvisor keys rotate {name}` replaces it"
-            ));
-        }
-        (KeyChange::Rotate(_) | KeyChange::Remove, None) => {
-            return Err(format!(
-                "the configuration has no key `{name}`: `mcpvisor keys` lists its keys"
-            ));
-        }
-        (KeyChange::Remove, Some(_)) => {
-            keys.remove(name);
-            return Ok(None);
-        }
-        (KeyChange::Add { expires, scopes }, None) => (expires, scopes),
-        (KeyChange::Rotate(at @ Some(_)), _) => (at, Vec::new()),
-        (KeyChange::Rotate(None), Some(known)) => (expires(known), Vec::new()),
+    let is_new = known.is_none();
+    let Some(new) = new_key(name, change, known)? else {
+        keys.remove(name);
+        remove_policy(document, name);
+        return Ok(None);
     };
-    if let Some(expires) = &expires
+    if let Some(expires) = &new.expires
         && expiry_millis(expires).is_some_and(|expires| expires <= now)
     {
         return Err(format!(
@@ -131,7 +108,6 @@ fn apply(
     let token = random_token().map_err(|error| error.to_string())?;
     let key = SecretString::from(format!("{KEY_PREFIX}{}", token.expose_secret()));
     let hash = TokenHash::of(key.expose_secret()).to_string();
-    let is_new = known.is_none();
     if is_new {
         keys.insert(name, Item::Table(Table::new()));
     }
@@ -144,26 +120,107 @@ fn apply(
     let entry = keys.get_mut(name).and_then(Item::as_table_like_mut);
     let entry = entry.ok_or_else(|| format!("`auth.keys.{name}` must be a table"))?;
     entry.insert("hash", toml_edit::value(hash));
-    if let Some(expires) = expires {
+    if let Some(expires) = new.expires {
         entry.insert("expires", toml_edit::value(expires));
     }
-    if !scopes.is_empty() {
-        let scopes: toml_edit::Array = scopes.iter().collect();
+    if !new.scopes.is_empty() {
+        let scopes: toml_edit::Array = new.scopes.iter().collect();
         entry.insert("scopes", toml_edit::value(scopes));
+    }
+    if let Some(calls) = new.calls {
+        let limits = toml_edit::InlineTable::from_iter([("calls", calls)]);
+        entry.insert("limits", toml_edit::value(limits));
     }
     if is_at_end {
         document.set_trailing("");
     }
+    if !new.servers.is_empty() {
+        add_policy(document, name, &new.servers)?;
+    }
     Ok(Some(key))
+}
+
+/// The key after a change; `None` if the change removes it.
+///
+/// # Errors
+///
+/// Returns why this change of the known key is impossible.
+fn new_key(
+    name: &str,
+    change: KeyChange,
+    known: Option<&dyn TableLike>,
+) -> Result<Option<NewKey>, String> {
+    let expires = |known: &dyn TableLike| Some(known.get("expires")?.as_str()?.to_owned());
+    match (change, known) {
+        (KeyChange::Add(_), Some(_)) => Err(format!(
+            "key `{name}` already exists: `mcpvisor keys rotate {name}` replaces it"
+        )),
+        (KeyChange::Rotate(_) | KeyChange::Remove, None) => Err(format!(
+            "the configuration has no key `{name}`: `mcpvisor keys` lists its keys"
+        )),
+        (KeyChange::Remove, Some(_)) => Ok(None),
+        (KeyChange::Add(new), None) => Ok(Some(new)),
+        (KeyChange::Rotate(at), Some(known)) => Ok(Some(NewKey {
+            expires: at.or_else(|| expires(known)),
+            ..NewKey::default()
+        })),
+    }
+}
+
+/// The start of the condition of the policy that restricts a key to some servers.
+fn condition_start(key: &str) -> String {
+    format!("principal.issuer == \"key\" && principal.name == \"{key}\" && !(server in [")
+}
+
+/// Adds a policy that denies all other servers. It becomes the first one, because the first policy
+/// whose condition holds decides.
+fn add_policy(document: &mut DocumentMut, key: &str, servers: &[ServerName]) -> Result<(), String> {
+    let servers: Vec<String> = servers.iter().map(|it| format!("\"{it}\"")).collect();
+    let when = format!("{}{}])", condition_start(key), servers.join(", "));
+    let policies = document.entry("policies").or_insert_with(implicit);
+    let policies = policies.as_table_mut().ok_or("`policies` must be tables")?;
+    let name = KeyChange::policy_name(key);
+    if policies.contains_key(&name) {
+        return Err(format!("policy `{name}` already exists: remove it first"));
+    }
+    let others: Vec<String> = policies.iter().map(|(name, _)| name.to_owned()).collect();
+    let others: Vec<_> = others
+        .into_iter()
+        .filter_map(|name| Some((policies.remove(&name)?, name)))
+        .collect();
+    let places = others
+        .iter()
+        .filter_map(|(item, _)| item.as_table()?.position());
+    let mut table = Table::new();
+    table.set_position(places.min());
+    table.insert("when", toml_edit::value(when));
+    policies.insert(&name, Item::Table(table));
+    for (other, name) in others {
+        policies.insert(&name, other);
+    }
+    Ok(())
+}
+
+fn remove_policy(document: &mut DocumentMut, key: &str) {
+    let policies = document.get_mut("policies");
+    let Some(policies) = policies.and_then(Item::as_table_like_mut) else {
+        return;
+    };
+    let name = KeyChange::policy_name(key);
+    let when = policies.get(&name).and_then(|it| it.get("when")?.as_str());
+    if when.is_some_and(|when| when.starts_with(&condition_start(key))) {
+        policies.remove(&name);
+    }
+}
+
+fn implicit() -> Item {
+    let mut table = Table::new();
+    table.set_implicit(true);
+    Item::Table(table)
 }
 
 /// Returns the table of all keys, creating it if it is missing.
 fn keys_of(document: &mut DocumentMut) -> Result<&mut dyn TableLike, String> {
-    fn implicit() -> Item {
-        let mut table = Table::new();
-        table.set_implicit(true);
-        Item::Table(table)
-    }
     let auth = document.entry("auth").or_insert_with(implicit);
     let auth = auth.as_table_like_mut().ok_or("`auth` must be a table")?;
     let keys = auth.entry("keys").or_insert_with(implicit);
@@ -184,9 +241,11 @@ mod tests {
             let made = made.map(|key| key.map(|key| key.expose_secret().to_owned()));
             (made, document.to_string())
         };
-        let add = |expires| KeyChange::Add {
-            expires,
-            scopes: Vec::new(),
+        let add = |expires| {
+            KeyChange::Add(NewKey {
+                expires,
+                ..NewKey::default()
+            })
         };
         let late = || Some("2030-01-01T00:00:00Z".to_owned());
         let (first, text) = change("a", add(late()));
@@ -225,10 +284,7 @@ mod tests {
     }
 
     fn plain() -> KeyChange {
-        KeyChange::Add {
-            expires: None,
-            scopes: Vec::new(),
-        }
+        KeyChange::Add(NewKey::default())
     }
 
     #[test]
@@ -250,10 +306,10 @@ mod tests {
     #[test]
     fn a_key_keeps_its_scopes() {
         let mut document = DocumentMut::new();
-        let add = KeyChange::Add {
-            expires: None,
+        let add = KeyChange::Add(NewKey {
             scopes: vec!["mcpvisor:admin".to_owned(), "read".to_owned()],
-        };
+            ..NewKey::default()
+        });
         apply(&mut document, "a", add, 0).unwrap();
         apply(&mut document, "a", KeyChange::Rotate(None), 0).unwrap();
         let text = document.to_string();
@@ -261,6 +317,24 @@ mod tests {
             text.contains("scopes = [\"mcpvisor:admin\", \"read\"]\n"),
             "{text}"
         );
+    }
+
+    #[test]
+    fn the_policy_of_a_key_comes_first_and_goes_with_the_key() {
+        let before = "[gateway]\n[policies.a]\nwhen = \"true\"\n[policies.b]\nwhen = \"true\"\n";
+        let mut document: DocumentMut = before.parse().unwrap();
+        let add = KeyChange::Add(NewKey {
+            servers: ["x", "y"].map(|it| ServerName::try_new(it).unwrap()).into(),
+            ..NewKey::default()
+        });
+        apply(&mut document, "k.1", add, 0).unwrap();
+        let text = document.to_string();
+        let places = ["[policies.key-k_1]", "[policies.a]", "[policies.b]"].map(|it| text.find(it));
+        assert!(places.is_sorted() && places[0].is_some(), "{text}");
+        assert!(text.contains(r#"!(server in ["x", "y"])"#), "{text}");
+        let mut document: DocumentMut = text.parse().unwrap();
+        apply(&mut document, "k.1", KeyChange::Remove, 0).unwrap();
+        assert_eq!(document.to_string(), before);
     }
 
     #[test]

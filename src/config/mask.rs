@@ -44,6 +44,86 @@ pub(super) fn masked_lines(text: &str, shown: &Range<usize>) -> String {
     hide(text, spans)
 }
 
+/// The positions of a file's secrets, also of those in its comments, in order.
+pub(super) fn secret_spans(text: &str) -> Vec<Range<usize>> {
+    let (tree, _) = DeTable::parse_recoverable(text);
+    let names = KeyNames::of_all_tables();
+    let mut spans = comment_spans(text, &names);
+    Masker {
+        text,
+        names,
+        spans: &mut spans,
+    }
+    .table(tree.get_ref(), false);
+    spans.retain(|span| !span.is_empty());
+    spans.sort_unstable_by_key(|span| span.start);
+    spans.dedup_by(|next, kept| {
+        let overlaps = next.start < kept.end;
+        if overlaps {
+            kept.end = kept.end.max(next.end);
+        }
+        overlaps
+    });
+    spans
+}
+
+fn comment_spans(text: &str, names: &KeyNames) -> Vec<Range<usize>> {
+    let (mut spans, mut is_hidden, mut start) = (Vec::new(), false, 0);
+    for line in text.split_inclusive('\n') {
+        if let Some(at) = comment_start(line) {
+            let comment = line.get(at..).unwrap_or_default();
+            // Words can stand before the key.
+            let key = match comment.split_once('=') {
+                Some((before, _)) => before.trim_end().rfind(['#', ' ']).map_or(0, |it| it + 1),
+                None => comment.len() - comment.trim_start_matches(['#', ' ']).len(),
+            };
+            let inner = without_prose(comment.get(key..).unwrap_or_default());
+            let first = start + at + key;
+            // A table that is commented out hides the values below its name.
+            let mut state = LineState {
+                is_hidden,
+                ..LineState::default()
+            };
+            let found = state.secrets_in(inner.trim_end(), names);
+            is_hidden = state.is_hidden;
+            let shifted = found.into_iter();
+            spans.extend(shifted.map(|span| first + span.start..first + span.end));
+        } else {
+            is_hidden = false;
+        }
+        start += line.len();
+    }
+    spans
+}
+
+/// A comment up to the quoted value that it assigns, if only words follow.
+fn without_prose(comment: &str) -> &str {
+    let is_prose = |c: char| c.is_alphabetic() || " .;:!?()-".contains(c);
+    let prose = comment.split_once('=').and_then(|(_, value)| {
+        let quote = value.trim_start().chars().next();
+        let quote = quote.filter(|c| matches!(c, '"' | '\''))?;
+        let (_, rest) = value.split_once(quote)?.1.split_once(quote)?;
+        rest.trim_end().chars().all(is_prose).then_some(rest)
+    });
+    comment
+        .strip_suffix(prose.unwrap_or_default())
+        .unwrap_or(comment)
+}
+
+/// The position of the comment in a line.
+fn comment_start(line: &str) -> Option<usize> {
+    let mut quote = None;
+    for (at, c) in line.char_indices() {
+        match (quote, c) {
+            (None, '#') => return Some(at),
+            (None, '"' | '\'') => quote = Some(c),
+            (Some(open), c) if open == c => quote = None,
+            _ => {}
+        }
+    }
+    None
+}
+
 struct Masker<'a> {
     text: &'a str,
     names: KeyNames,

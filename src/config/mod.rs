@@ -10,6 +10,7 @@ mod checks;
 mod client_entry;
 mod declaration;
 mod default_file;
+mod dependencies;
 mod describe;
 mod env_file;
 mod environment;
@@ -61,14 +62,16 @@ use std::time::Duration;
 
 use toml::de::DeTable;
 
+pub use address::ListenAddress;
 pub use client_entry::server_table;
 pub use default_file::{NEW_FILE_HEAD, default_file};
 pub use describe::describe;
-pub use environment::{Environment, ProcessEnvironment};
+pub use environment::{EXECUTABLE, Environment, ProcessEnvironment};
 pub use fingerprint::Fingerprint;
+pub use interpolate::fill_in;
 pub use json::{JSON_OF_EDITORS, client_entries, cst_input, is_json};
 pub use kept_contents::KeptContents;
-pub use key_file::{KeyChange, KeyFile};
+pub use key_file::KeyFile;
 pub use keys::{CredentialsKeys, LogFormat};
 pub use limits_in_force::limits_in_force;
 pub use masked_config::mask_config;
@@ -76,7 +79,7 @@ pub use place::Lookup;
 pub use place::read as read_file;
 pub use plan::Plan;
 pub use problem::{ConfigError, Invalid, Problem};
-pub use programs::{find_program, program_path, unable_servers};
+pub use programs::{program_path, unable_servers};
 pub use reference::reference;
 pub use references::{References, bare_dollars, braces, double_braces, map_texts};
 pub use schema::schema;
@@ -131,6 +134,8 @@ pub struct Config {
     pub session: SessionSettings,
     pub catalog: CatalogSettings,
     pub history: HistorySettings,
+    /// Where clients connect; `front` has the same in two parts.
+    pub listen: ListenAddress,
     /// Address that serves `/metrics`; `None` disables it.
     pub metrics_listen: Option<SocketAddr>,
     /// Trace export settings, read only from the environment; `None` disables tracing.
@@ -171,6 +176,7 @@ impl Default for Config {
             session: SessionSettings::default(),
             catalog: CatalogSettings::default(),
             history: HistorySettings::default(),
+            listen: ListenAddress::Tcp(address::LOOPBACK),
             metrics_listen: None,
             traces: None,
             metrics_export: None,
@@ -374,6 +380,7 @@ impl Config {
             };
             included = include::add_included(&mut config, place_of, directory, env)?;
         }
+        dependencies::apply(&Section::root(&reader, tree.get_ref()), &mut config);
         if !reader.has_problems() || config.include.is_empty() {
             let views = Section::root(&reader, tree.get_ref()).table("views");
             config.views = view::views(&views, &config);
@@ -407,6 +414,9 @@ impl Config {
     pub fn with_fixed_of(mut self, running: &Self) -> Self {
         GatewayTable::keep_fixed(&mut self, running);
         MetricsTable::keep_fixed(&mut self, running);
+        // They follow from `listen`.
+        self.front.listen = running.front.listen;
+        self.front.socket.clone_from(&running.front.socket);
         self.credentials.clone_from(&running.credentials);
         self.front.tls.clone_from(&running.front.tls);
         self.front.auth.certificates &= running.front.tls.client_ca.is_some();
@@ -473,23 +483,6 @@ fn assemble(reader: &Reader<'_>, tree: &DeTable<'_>) -> Config {
     }
     config.sources = source::sources(&root.table("sources"), &config);
     config
-}
-
-/// Fills in `${…}` in a command-line argument by the rules of the file.
-///
-/// # Errors
-///
-/// Returns what is malformed or missing in the environment, without any value.
-pub fn fill_in(text: &str, environment: &dyn Environment) -> Result<String, String> {
-    let interpolation = Interpolation {
-        environment,
-        directory: Path::new(""),
-    };
-    match interpolate::interpolate(text, interpolation) {
-        Ok(text) => Ok(text.into_owned()),
-        Err(interpolate::InterpolationError::Written(what)) => Err(format!("it contains {what}")),
-        Err(interpolate::InterpolationError::Missing { what, .. }) => Err(what),
-    }
 }
 
 fn current_dir(path: Option<&Path>, env: &dyn Environment) -> Result<PathBuf, ConfigError> {

@@ -148,8 +148,12 @@ impl Plan {
         use ServerState::{Disabled, Misconfigured, Ready};
         let change = before.map(|before| change(before, after, shared));
         match (before.map(|entry| &entry.state), &after.state) {
-            (Some(Ready(_)), Ready(new)) => match change {
+            (Some(Ready(old)), Ready(new)) => match change {
                 Some(ServerChange::Restart) => self.restart.push(Arc::clone(new)),
+                // The group or the order of its servers can change without the server's own keys.
+                Some(ServerChange::Nothing) if old.dependencies != new.dependencies => {
+                    self.retune.push(Arc::clone(new));
+                }
                 Some(ServerChange::Retune) => self.retune.push(Arc::clone(new)),
                 Some(ServerChange::Nothing) | None => {}
             },

@@ -2,8 +2,7 @@
 //! understand.
 
 use std::env::split_paths;
-use std::ffi::{OsStr, OsString};
-use std::fs::Metadata;
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use toml::Value;
@@ -13,7 +12,7 @@ use super::environment::Environment;
 use super::section::Section;
 use super::{Config, ServerState};
 use crate::downstream::TransportSettings;
-use crate::transport::StdioSettings;
+use crate::transport::{StdioSettings, find_program, is_program};
 use secrecy::ExposeSecret as _;
 
 /// Substrings of option names whose values are hidden.
@@ -77,12 +76,6 @@ pub fn program_path(
     ))
 }
 
-/// The first program of this name in the directories of `PATH`.
-pub fn find_program(name: &str, path: &OsStr) -> Option<PathBuf> {
-    let mut places = split_paths(path).map(|directory| directory.join(name));
-    places.find(|place| is_program(place))
-}
-
 /// A bare name is looked for in `PATH`; a relative path starts at the configuration, not at
 /// whatever directory the gateway was started in.
 pub(super) fn program(command: &str, directory: &Path) -> String {
@@ -91,18 +84,6 @@ pub(super) fn program(command: &str, directory: &Path) -> String {
         return command.to_owned();
     }
     directory.join(path).to_string_lossy().into_owned()
-}
-
-fn is_program(path: &Path) -> bool {
-    #[cfg(unix)]
-    let is_executable = |about: &Metadata| {
-        use std::os::unix::fs::PermissionsExt as _;
-        about.permissions().mode() & 0o111 != 0
-    };
-    #[cfg(not(unix))]
-    let is_executable = |_: &Metadata| true;
-    let about = path.metadata();
-    about.is_ok_and(|about| about.is_file() && is_executable(&about))
 }
 
 /// Splits a `command` that is not a file but a program in `PATH` and its arguments, and refuses any

@@ -40,6 +40,7 @@ pub fn reference() -> String {
                 "servers" => "servers.NAME",
                 "sources" => "sources.NAME",
                 "policies" => "policies.NAME",
+                "groups" => "groups.NAME",
                 "views" => "views.NAME",
                 name => name,
             };

@@ -5,6 +5,7 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
+use serde_json::{Map, Value as Json};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
@@ -346,6 +347,39 @@ impl<'r> Section<'r> {
         let entries = self.entries_of(key, must_be)?;
         let text = |(path, value)| self.text_of(path, value);
         Some(entries.into_iter().filter_map(text).collect())
+    }
+
+    /// A table of any values as JSON, in which strings are filled in; `None` if the file does not
+    /// have it.
+    pub(crate) fn json(&self, key: &str) -> Option<Map<String, Json>> {
+        let value = self.entry(key)?;
+        self.as_table(key, value)?;
+        match self.json_of(&self.path(key), value) {
+            Some(Json::Object(table)) => Some(table),
+            _ => None,
+        }
+    }
+
+    fn json_of(&self, path: &str, value: &Spanned<DeValue<'_>>) -> Option<Json> {
+        Some(match value.get_ref() {
+            DeValue::String(text) => Json::from(self.fill_in(path, &value.span(), text)?),
+            DeValue::Integer(number) => {
+                Json::from(i64::from_str_radix(number.as_str(), number.radix()).ok()?)
+            }
+            DeValue::Float(number) => Json::from(number.as_str().parse::<f64>().ok()?),
+            DeValue::Boolean(flag) => Json::from(*flag),
+            DeValue::Datetime(time) => Json::from(time.to_string()),
+            DeValue::Array(values) => {
+                let values = values.iter().map(|value| self.json_of(path, value));
+                Json::Array(values.collect::<Option<_>>()?)
+            }
+            DeValue::Table(table) => {
+                let members = table.iter().map(|(name, value)| {
+                    Some((name.get_ref().to_string(), self.json_of(path, value)?))
+                });
+                Json::Object(members.collect::<Option<_>>()?)
+            }
+        })
     }
 
     /// An array of integers from 0 to 255; `None` if the file does not set it.

@@ -18,8 +18,9 @@ use super::programs::program;
 use super::section::Section;
 use super::user_credentials;
 use super::user_headers;
-use crate::downstream::{ServerSettings, TransportSettings};
+use crate::downstream::{ServerSettings, ServerTies, TransportSettings};
 use crate::id::ServerName;
+use crate::sandbox::SandboxSettings;
 use crate::supervision::Settings as SupervisionSettings;
 use crate::transport::{HttpKind, HttpSettings, ProxyChoice, StdioSettings};
 
@@ -53,11 +54,30 @@ pub enum ServerState {
     Misconfigured(String),
 }
 
+impl ServerEntry {
+    /// How its program is confined; `None` for a URL.
+    pub fn sandbox(&self) -> Option<&SandboxSettings> {
+        let is_program = matches!(self.keys.transport, Some(TransportKind::Stdio));
+        is_program.then_some(&self.keys.sandbox)
+    }
+}
+
 impl Config {
-    /// Disables every server except this one.
+    /// Disables every server except this one and those that it depends on.
     #[must_use]
     pub fn for_server(mut self, name: &ServerName) -> Self {
-        for server in self.servers.iter_mut().filter(|it| it.name != *name) {
+        let mut kept = vec![name.clone()];
+        let mut next = 0;
+        while let Some(name) = kept.get(next).cloned() {
+            let server = self.servers.iter().find(|server| server.name == name);
+            let needed = server.into_iter().flat_map(|it| &it.keys.depends_on);
+            let needed = needed.filter_map(|name| ServerName::try_new(name).ok());
+            let new: Vec<ServerName> = needed.filter(|name| !kept.contains(name)).collect();
+            kept.extend(new);
+            next += 1;
+        }
+        let others = self.servers.iter_mut();
+        for server in others.filter(|it| !kept.contains(&it.name)) {
             server.state = ServerState::Disabled;
         }
         self
@@ -172,6 +192,7 @@ fn transport_kind(section: &Section<'_>, written: Option<TransportKind>) -> Opti
                 "inherit_env",
                 "cwd",
                 "limits",
+                "sandbox",
             ];
             ("url", others)
         }
@@ -206,6 +227,9 @@ fn settings(name: &ServerName, keys: &ServerKeys, directory: &Path) -> Option<Se
         resilience: keys.resilience,
         recorder: keys.recorder,
         faults: keys.faults.is_on().then(|| keys.faults.clone()),
+        // They are known once all servers are read.
+        dependencies: ServerTies::default(),
+        rollout: keys.has_rollout.then(|| keys.rollout.clone()),
     })
 }
 
@@ -222,7 +246,24 @@ fn stdio(keys: &ServerKeys, directory: &Path) -> Option<StdioSettings> {
         // SIGKILL.
         stop_grace: keys.supervision.shutdown_timeout * 2 / 5,
         limits: keys.child_limits,
+        sandbox: sandbox(&keys.sandbox, directory),
     })
+}
+
+/// Relative paths start at the directory of the file.
+fn sandbox(written: &SandboxSettings, directory: &Path) -> SandboxSettings {
+    let whole = |path: &String| match path.starts_with("~/") {
+        true => path.clone(),
+        false => directory.join(path).to_string_lossy().into_owned(),
+    };
+    let all = |paths: &[String]| paths.iter().map(whole).collect();
+    SandboxSettings {
+        read: all(&written.read),
+        write: all(&written.write),
+        unix_sockets: all(&written.unix_sockets),
+        devices: all(&written.devices),
+        ..written.clone()
+    }
 }
 
 /// Warns about secrets that are sent to a server unencrypted.

@@ -16,7 +16,7 @@ const VIEWS_MAX: usize = 1000;
 const NAME_MAX: usize = 64;
 
 /// Names that are used as path segments below the endpoint.
-const RESERVED: [&str; 4] = ["server", "sse", "messages", "view"];
+const RESERVED: [&str; 5] = ["server", "server-card", "sse", "messages", "view"];
 
 /// Reads all views. An unknown server is a problem, unless a source may supply it later.
 pub(crate) fn views(section: &Section<'_>, config: &Config) -> NamedViews {

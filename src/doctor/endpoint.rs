@@ -56,6 +56,12 @@ struct Head {
 
 fn reach(subject: &str, settings: &HttpSettings, tls: &Tls) -> Result<Vec<Finding>, Vec<Finding>> {
     let url = &settings.url;
+    if !url.has_host() {
+        return Ok(vec![Finding::note(
+            CHECK,
+            format!("{subject}: a Unix socket is not tried"),
+        )]);
+    }
     let proxy = settings.proxy.for_url(url);
     let proxy = proxy.map_err(|error| {
         let message = format!("{subject}: {error}");

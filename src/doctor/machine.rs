@@ -10,8 +10,10 @@ use rustix::fs::{Access, access, statvfs};
 use rustix::process::{Resource, geteuid, getrlimit};
 
 use super::finding::Finding;
+use crate::admin::SandboxView;
 use crate::credentials::Vault;
 use crate::front::{FrontSettings, clients_max};
+use crate::sandbox::{Level, SandboxSettings, kernel_support};
 
 /// Minimum open files; with fewer, a few dozen clients exhaust them.
 const OPEN_FILES_MIN: u64 = 1024;
@@ -58,6 +60,46 @@ pub(super) fn vault(vault: &Vault) -> Vec<Finding> {
             "restore the key; until then the gateway stores no tokens, and overwrites none that it cannot read",
         ),
     }]
+}
+
+/// Checks whether the kernel limits and kills the whole process trees of the servers of a running
+/// gateway. `is_needed` if a server has limits of its tree.
+pub(super) fn cgroups(gateway: u32, is_needed: bool) -> Vec<Finding> {
+    const CHECK: &str = "control groups";
+    let groups = std::fs::read_to_string(format!("/proc/{gateway}/cgroup")).unwrap_or_default();
+    if groups.trim_end().ends_with(&format!("/gateway-{gateway}")) {
+        let message = "the process tree of each server is in a group of its own";
+        return vec![Finding::good(CHECK, message.to_owned())];
+    }
+    let message = "none was delegated, so `memory`, `cpu` and `pids` of `limits` are not enforced";
+    let finding = match is_needed {
+        true => Finding::warning(CHECK, message.to_owned()),
+        false => Finding::note(CHECK, message.to_owned()),
+    };
+    let advice = "start the gateway as a service with `Delegate=yes`, or with \
+                  `systemd-run --user --scope --property=Delegate=yes mcpvisor serve`";
+    vec![finding.advice(advice)]
+}
+
+/// Checks which promises of the level `standard` this kernel keeps.
+pub(super) async fn sandbox() -> Vec<Finding> {
+    let settings = SandboxSettings {
+        level: Some(Level::Standard),
+        ..SandboxSettings::default()
+    };
+    let support = kernel_support().await;
+    let found = SandboxView::of(&settings, &support).unwrap_or_default();
+    let kept = format!("this kernel keeps {} of servers", found.kept.join(", "));
+    let mut findings = Vec::new();
+    if !found.kept.is_empty() {
+        findings.push(Finding::good("sandbox", kept));
+    }
+    if let Some(unkept) = found.unkept_text() {
+        let message = format!("this kernel does not keep: {unkept}");
+        let advice = "see docs/sandbox.md for what each promise needs";
+        findings.push(Finding::note("sandbox", message).advice(advice));
+    }
+    findings
 }
 
 pub(super) fn data_dir(path: &Path) -> Vec<Finding> {
@@ -175,7 +217,7 @@ pub(super) fn port(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::doctor::Level;
+    use crate::doctor::Level as Severity;
 
     #[test]
     fn limits_are_judged() {
@@ -184,9 +226,14 @@ mod tests {
             ..FrontSettings::default()
         };
         let table = [
-            (Some(65_536), "up to 49104 client", Level::Ok, None),
-            (None, "up to 50000 client", Level::Ok, None),
-            (Some(256), "112 client", Level::Warning, Some("LimitNOFILE")),
+            (Some(65_536), "up to 49104 client", Severity::Ok, None),
+            (None, "up to 50000 client", Severity::Ok, None),
+            (
+                Some(256),
+                "112 client",
+                Severity::Warning,
+                Some("LimitNOFILE"),
+            ),
         ];
         for (most, clients, level, advice) in table {
             let found = open_files(most, &front);
@@ -196,9 +243,9 @@ mod tests {
             assert!(given.contains(advice.unwrap_or_default()), "{given}");
         }
         let table = [
-            (1 << 20, Level::Error),
-            (100 << 20, Level::Warning),
-            (10 << 30, Level::Ok),
+            (1 << 20, Severity::Error),
+            (100 << 20, Severity::Warning),
+            (10 << 30, Severity::Ok),
         ];
         for (free, level) in table {
             assert_eq!(space_finding(free, Path::new("/")).level, level, "{free}");
@@ -211,9 +258,9 @@ mod tests {
         let address = taken.local_addr().unwrap();
         let says = |_| "address already in use".to_owned();
         let level = |held| port(address, held, says).remove(0).level;
-        assert_eq!(level(None), Level::Error);
-        assert_eq!(level(Some((address, 7))), Level::Ok);
+        assert_eq!(level(None), Severity::Error);
+        assert_eq!(level(Some((address, 7))), Severity::Ok);
         drop(taken);
-        assert_eq!(level(None), Level::Ok);
+        assert_eq!(level(None), Severity::Ok);
     }
 }

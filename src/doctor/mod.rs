@@ -19,11 +19,12 @@ use tokio::time::timeout;
 
 use crate::admin::Status;
 use crate::config::{
-    Config, ConfigError, Environment, Loaded, ServerState, program_path, unable_servers,
+    Config, ConfigError, Environment, Loaded, ServerEntry, ServerState, program_path,
+    unable_servers,
 };
-use crate::downstream::TransportSettings;
+use crate::downstream::{TransportSettings, unpinned};
 use crate::telemetry::counted;
-use crate::transport::Tls;
+use crate::transport::{Tls, TreeLimits};
 
 pub use finding::{Finding, Level, report_json, report_text};
 
@@ -116,18 +117,42 @@ pub fn checks(subject: &Subject<'_>) -> (Vec<Finding>, Vec<Check>) {
     checks.push(Check::blocking("credentials", move || {
         machine::vault(&vault)
     }));
+    let programs = config.servers.iter();
+    if programs.filter_map(ServerEntry::sandbox).next().is_some() {
+        checks.push(Check::new("sandbox", machine::sandbox()));
+    }
     let held = subject.status.and_then(|status| {
         let listen = status.listen.parse().ok()?;
         Some((listen, u64::from(status.pid)))
     });
     let (listen, address_in_use) = (config.front.listen, subject.address_in_use);
-    checks.push(Check::blocking("port", move || {
-        machine::port(listen, held, address_in_use)
-    }));
+    if config.front.socket.is_none() {
+        checks.push(Check::blocking("port", move || {
+            machine::port(listen, held, address_in_use)
+        }));
+    }
+    if let Some(pid) = subject.status.map(|status| status.pid)
+        && cfg!(target_os = "linux")
+    {
+        let is_needed = config.servers.iter().any(has_tree_limits);
+        checks.push(Check::blocking("control groups", move || {
+            machine::cgroups(pid, is_needed)
+        }));
+    }
     let (of_programs, mut of_urls) = server_checks(config, subject.environment);
     checks.extend(of_programs);
     checks.append(&mut of_urls);
     (found, checks)
+}
+
+fn has_tree_limits(server: &ServerEntry) -> bool {
+    let ServerState::Ready(settings) = &server.state else {
+        return false;
+    };
+    match &settings.transport {
+        TransportSettings::Stdio(stdio) => stdio.limits.tree != TreeLimits::default(),
+        TransportSettings::Http(_) => false,
+    }
 }
 
 fn config_findings(subject: &Subject<'_>) -> Vec<Finding> {
@@ -146,7 +171,22 @@ fn config_findings(subject: &Subject<'_>) -> Vec<Finding> {
     found.extend(warnings.map(|warning| Finding::warning("config", warning.clone())));
     let unable = unable_servers(&loaded.config, subject.environment);
     found.extend(unable.into_iter().map(|why| Finding::error("server", why)));
+    found.extend(loaded.config.servers.iter().filter_map(unpinned_finding));
     found
+}
+
+/// A server that can run other code after any restart.
+fn unpinned_finding(server: &ServerEntry) -> Option<Finding> {
+    let ServerState::Ready(settings) = &server.state else {
+        return None;
+    };
+    let TransportSettings::Stdio(stdio) = &settings.transport else {
+        return None;
+    };
+    let (name, package) = (&server.name, unpinned(stdio)?);
+    let message = format!("server `{name}` runs the newest version of {package} at each start");
+    let advice = format!("`mcpvisor servers upgrade {name} --to VERSION` pins a version");
+    Some(Finding::note("version", message).advice(advice))
 }
 
 /// Checks of URLs, and of programs, each program once regardless of how many servers use it.

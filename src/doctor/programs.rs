@@ -11,8 +11,9 @@ use tokio::time::timeout;
 
 use super::Check;
 use super::finding::Finding;
-use crate::config::{Environment, find_program};
+use crate::config::Environment;
 use crate::telemetry::one_line;
+use crate::transport::find_program;
 
 /// Programs that are asked for their version. Any other program could do anything when started.
 const WITH_VERSION: [&str; 14] = [

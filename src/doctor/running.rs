@@ -37,6 +37,10 @@ pub(super) fn findings(status: Option<&Status>) -> Vec<Finding> {
             format!("calls are not recorded: {why}"),
         ));
     }
+    for group in status.groups.iter().filter(|it| it.state != "working") {
+        let message = format!("group `{}` of servers is {}", group.name, group.state);
+        found.push(Finding::error("group", message).advice("`mcpvisor status`"));
+    }
     for trouble in troubles(status) {
         let name = &trouble.server;
         let message = format!("`{name}`: {} · {}", trouble.lasting, trouble.reason);

@@ -233,6 +233,8 @@ pub struct Reply {
     permit: Option<BreakerPermit>,
     /// Notifications not yet delivered to the caller.
     held: Vec<CallNotification>,
+    /// Receives a copy of the answer, for a comparison with another server's.
+    witness: Option<Box<CallNotifier>>,
 }
 
 /// Sends notifications to the caller, even after the call was answered.
@@ -292,6 +294,7 @@ impl Reply {
             sent: None,
             permit: None,
             held: Vec::new(),
+            witness: None,
         }
     }
 
@@ -299,6 +302,11 @@ impl Reply {
     pub fn with_permit(mut self, permit: Option<BreakerPermit>) -> Self {
         self.permit = permit;
         self
+    }
+
+    /// Sends a copy of the answer to a witness as well.
+    pub(crate) fn set_witness(&mut self, witness: CallNotifier) {
+        self.witness = Some(Box::new(witness));
     }
 
     /// Records that the call was written to the server, which may run it from now on.
@@ -365,6 +373,9 @@ impl Reply {
         self.flush();
         if let Some(caller) = self.caller.take() {
             self.report(&answer);
+            if let Some(witness) = self.witness.take() {
+                witness.deliver(CallEvent::Answer(answer.clone()), self.sent);
+            }
             caller.deliver(CallEvent::Answer(answer), self.sent);
         }
     }

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use crate::downstream::client_info::ClientInfo;
-use crate::id::{CredentialContext, Principal, SessionId};
+use crate::id::{CredentialContext, Principal, ServerName, SessionId};
 use crate::protocol::{DeclaredCapabilities, Era};
 use crate::telemetry::one_line;
 
@@ -136,6 +136,18 @@ impl fmt::Display for ConnectionKey {
 }
 
 impl ConnectionKey {
+    /// The name of the connection in the supervision tree.
+    pub(crate) fn child_name(&self, server: &ServerName) -> String {
+        match &self.owner {
+            ConnectionOwner::Shared if self.era.is_some() => format!("server/{server}/older"),
+            ConnectionOwner::Shared => format!("server/{server}"),
+            ConnectionOwner::Audience(_) => format!("server/{server}/profile"),
+            ConnectionOwner::Session(session, _) => format!("server/{server}/session/{session}"),
+            ConnectionOwner::Lease(_, place) => format!("server/{server}/call/{place}"),
+            ConnectionOwner::Plain => format!("server/{server}/plain"),
+        }
+    }
+
     /// The viewers of the connection's lists.
     pub fn viewers(&self) -> impl Iterator<Item = Viewer> {
         let owner = self.list_key().owner;

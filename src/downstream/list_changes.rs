@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 use tokio::time::Instant;
@@ -15,7 +15,11 @@ use crate::protocol::Method;
 
 /// When each list was last announced as changed, by server and connection. Cheap to clone.
 #[derive(Clone, Default)]
-pub struct ListChanges(Arc<Announced>);
+pub struct ListChanges {
+    announced: Arc<Announced>,
+    /// Whether announcements count, if that can change.
+    counts: Option<Arc<AtomicBool>>,
+}
 
 #[derive(Default)]
 struct Announced {
@@ -35,20 +39,36 @@ pub(crate) fn changed_kinds(method: &Method) -> &'static [ItemKind] {
 }
 
 impl ListChanges {
+    /// The same table, for a server whose announcements count only from a later time on.
+    pub(crate) fn counting_if(&self, counts: Arc<AtomicBool>) -> Self {
+        Self {
+            counts: Some(counts),
+            ..self.clone()
+        }
+    }
+
+    fn is_muted(&self) -> bool {
+        let counts = self.counts.as_ref();
+        counts.is_some_and(|counts| !counts.load(Ordering::Acquire))
+    }
+
     /// Records that a connection's server announced changes of these lists.
     pub(crate) fn announce(&self, server: &ServerName, key: &ConnectionKey, kinds: &[ItemKind]) {
+        if self.is_muted() {
+            return;
+        }
         let now = Instant::now();
-        let mut lists = self.0.lists.lock();
+        let mut lists = self.announced.lists.lock();
         let times = lists.entry((server.clone(), key.list_key())).or_default();
         for kind in kinds {
             times[kind.index()] = Some(now);
         }
-        self.0.count.store(lists.len(), Ordering::Release);
+        self.announced.count.store(lists.len(), Ordering::Release);
     }
 
     /// Whether clients see every announced change.
     pub(crate) fn are_shown(&self) -> bool {
-        self.0.count.load(Ordering::Acquire) == 0
+        self.announced.count.load(Ordering::Acquire) == 0
     }
 
     /// When a list change was announced that clients do not see yet.
@@ -58,7 +78,10 @@ impl ListChanges {
         key: &ConnectionKey,
         kind: ItemKind,
     ) -> Option<Instant> {
-        self.0.lists.lock().get(&(server.clone(), key.list_key()))?[kind.index()]
+        self.announced
+            .lists
+            .lock()
+            .get(&(server.clone(), key.list_key()))?[kind.index()]
     }
 
     /// Records that clients see a list as of this time, or that the wait for it timed out.
@@ -68,7 +91,7 @@ impl ListChanges {
         key: &ConnectionKey,
         (kind, at): (ItemKind, Instant),
     ) {
-        let mut lists = self.0.lists.lock();
+        let mut lists = self.announced.lists.lock();
         let list = (server.clone(), key.list_key());
         if let Some(times) = lists.get_mut(&list) {
             times[kind.index()].take_if(|announced| *announced <= at);
@@ -76,15 +99,15 @@ impl ListChanges {
                 lists.remove(&list);
             }
         }
-        self.0.count.store(lists.len(), Ordering::Release);
+        self.announced.count.store(lists.len(), Ordering::Release);
     }
 
     /// Removes the entries of a connection that ended.
     pub(crate) fn forget(&self, server: &ServerName, key: &ConnectionKey) {
-        if !self.are_shown() {
-            let mut lists = self.0.lists.lock();
+        if !self.is_muted() && !self.are_shown() {
+            let mut lists = self.announced.lists.lock();
             lists.remove(&(server.clone(), key.list_key()));
-            self.0.count.store(lists.len(), Ordering::Release);
+            self.announced.count.store(lists.len(), Ordering::Release);
         }
     }
 }

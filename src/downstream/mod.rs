@@ -17,6 +17,7 @@
 //! - `session_status`: the state of a connection's session, for operators
 //! - `refusal`: the outcome of a call that was refused with an HTTP status
 //! - `starting`: limits concurrent program starts, and reports their progress
+//! - `version`: the version that a command names
 //! - `era`: the era of the protocol that a server speaks, and its messages
 //!
 //! These modules do not handle the clients' HTTP, session state, or the merging of catalogs.
@@ -45,6 +46,7 @@ mod settings;
 mod shared_link;
 mod starting;
 mod subscription_registry;
+mod version;
 
 pub use call_request::{
     CallEvent, CallMessage, CallNotification, CallRequest, CancelCall, CancelledQuestion,
@@ -53,15 +55,17 @@ pub use call_request::{
 pub use caller::Caller;
 pub use client_info::ClientInfo;
 pub use connection::handshake::{HandshakeError, Negotiated};
-pub use connection::spec::{CallSenders, ConnectionCommand};
+pub use connection::spec::{CallSenders, ConnectionCommand, Pending};
 pub use connection_key::{Audience, ConnectionKey, ConnectionOwner, Viewer};
 pub use crash::{CrashReport, CrashSink};
 pub use list_changes::ListChanges;
 pub use parts::{MakeConnector, PoolParts};
+pub use pool::dependencies::GroupView;
 pub use pool::lease::Lease;
 pub use pool::server::Server;
 pub use pool::server_order::{ServerOrder, ServerOrderError};
 pub use pool::server_view::{OwnConnectionView, ServerStatusView};
+pub use pool::trial::try_out;
 pub use pool::usage::UseGuard;
 pub use pool::{Downstreams, ServerChange};
 pub use resilience::breakers::{BreakerPermit, BreakerSettings, BreakerState, BreakerView};
@@ -71,7 +75,8 @@ pub use server_event::{
     ListTimes, RoutedServerEvent, ServerEvent, ServerEventListener, SharedQuestion,
 };
 pub use settings::{
-    CredentialsChoice, EraChoice, ServerLimits, ServerSettings, Sharing, StartMode,
+    AnswerComparison, CredentialsChoice, EraChoice, ProbeSettings, RecycleSettings,
+    RolloutSettings, ServerLimits, ServerSettings, ServerTies, Sharing, StartMode,
     TransportSettings,
 };
 pub use starting::{StartQueue, start_kind};
@@ -81,5 +86,8 @@ pub use subscription_registry::{
 
 pub(crate) use call_request::lost;
 pub(crate) use connection::list_refresh::holds_for;
+pub(crate) use pool::canary::Canary;
 pub(crate) use pool::lease::Reservation;
 pub(crate) use pool::server_removed;
+pub(crate) use version::VersionChange;
+pub use version::unpinned;

@@ -9,6 +9,7 @@ use crate::downstream::crash::CrashSink;
 use crate::downstream::era::ServerEra;
 use crate::downstream::list_changes::ListChanges;
 use crate::downstream::notification_budget::NotificationBudget;
+use crate::downstream::pool::dependencies::DependentServers;
 use crate::downstream::pool::retiring::RetiringServers;
 use crate::downstream::resilience::admission::AdmissionGate;
 use crate::downstream::resilience::breakers::Breakers;
@@ -71,4 +72,6 @@ pub(crate) struct ServerParts {
     /// Servers that are being closed; a server waits until its predecessor of the same name has
     /// ended.
     pub(crate) retiring: RetiringServers,
+    /// Servers that wait for each other.
+    pub(crate) dependencies: DependentServers,
 }

@@ -6,7 +6,7 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use crate::bridge::seal::Digest;
-use crate::catalog::ServerPart;
+use crate::catalog::{ItemKind, ServerPart};
 use crate::downstream::call_request::Question;
 use crate::downstream::connection_key::ConnectionKey;
 use crate::id::ServerName;
@@ -15,9 +15,9 @@ use crate::protocol::Notification;
 /// Receives servers' events outside of calls; must not block.
 pub type ServerEventListener = Arc<dyn Fn(RoutedServerEvent) + Send + Sync>;
 
-/// When each list of a server was read, by [`ItemKind::index`](crate::catalog::ItemKind::index);
+/// When each list of a server was read, by [`ItemKind::index`];
 /// `None` if it was not read.
-pub type ListTimes = [Option<Instant>; 4];
+pub type ListTimes = [Option<Instant>; ItemKind::COUNT];
 
 /// An event of a server that belongs to no call.
 #[derive(Clone)]

@@ -23,7 +23,7 @@ pub(crate) struct SessionStatus {
 struct SessionFacts {
     is_renewing: bool,
     renewals: u64,
-    lists: [ListState; 4],
+    lists: [ListState; ItemKind::COUNT],
     cookies: CookieJar,
     /// The last refusal shown.
     refusal: Option<(u16, Instant)>,

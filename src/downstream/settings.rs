@@ -1,10 +1,12 @@
 //! The settings of one downstream server.
 
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
+use std::sync::Arc;
 use std::time::Duration;
 
 use ring::digest::{Context, SHA256};
 use secrecy::ExposeSecret;
+use serde_json::{Map, Value};
 
 use crate::auth::subject;
 use crate::bridge::headers::{ClientHeaders, UserClaim};
@@ -15,7 +17,7 @@ use crate::downstream::caller::Caller;
 use crate::downstream::resilience::Resilience;
 use crate::id::{CredentialContext, ServerName};
 use crate::protocol::{ErrorKind, Failure};
-use crate::supervision::Settings as SupervisionSettings;
+use crate::supervision::{GroupPolicy, RolloutPolicy, Settings as SupervisionSettings};
 use crate::transport::{
     FaultSettings, HttpKind, HttpSettings, Proxy, RecorderSettings, StdioSettings,
 };
@@ -45,6 +47,94 @@ pub struct ServerSettings {
     pub recorder: RecorderSettings,
     /// Faults to inject into its connections, if configured.
     pub faults: Option<FaultSettings>,
+    pub dependencies: ServerTies,
+    /// How a new version replaces the old one, unless at once.
+    pub rollout: Option<RolloutSettings>,
+}
+
+/// A request that shows whether a server works; a ping without `tool` and `resource`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProbeSettings {
+    /// Native name of the tool to call.
+    pub tool: Option<String>,
+    pub arguments: Map<String, Value>,
+    /// URI of the resource to read.
+    pub resource: Option<String>,
+    pub every: Duration,
+    pub timeout: Duration,
+    /// Failures in a row after which the server is restarted.
+    pub failures: u32,
+    /// Whether a tool is called that is not marked as read-only.
+    pub allow_effects: bool,
+}
+
+impl Default for ProbeSettings {
+    fn default() -> Self {
+        Self {
+            tool: None,
+            arguments: Map::new(),
+            resource: None,
+            every: Duration::from_secs(30),
+            timeout: Duration::from_secs(5),
+            failures: 3,
+            allow_effects: false,
+        }
+    }
+}
+
+impl fmt::Display for ProbeSettings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (&self.tool, &self.resource) {
+            (Some(tool), _) => write!(f, "its probe, a call of `{tool}`,"),
+            (None, Some(uri)) => write!(f, "its probe, a read of `{uri}`,"),
+            (None, None) => f.write_str("its probe, a ping,"),
+        }
+    }
+}
+
+/// When a server is restarted as planned, while no call uses it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RecycleSettings {
+    /// Time since it came up.
+    pub after: Option<Duration>,
+    /// Calls since it came up.
+    pub calls: Option<u64>,
+    /// Resident memory of its process, in bytes.
+    pub memory: Option<u64>,
+    /// Open descriptors of its process.
+    pub descriptors: Option<u64>,
+}
+
+/// How a new version of a server is tried beside the old one.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct RolloutSettings {
+    pub policy: RolloutPolicy,
+    pub compare: AnswerComparison,
+}
+
+/// How the answers of both versions are compared.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum AnswerComparison {
+    /// Answers must have the same structure; texts, numbers and lengths can differ.
+    #[default]
+    Shape,
+    Exact,
+}
+
+/// The servers that a server depends on, and its group.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ServerTies {
+    /// Servers that have to be ready before it starts.
+    pub depends_on: Vec<ServerName>,
+    pub group: Option<Arc<GroupPolicy>>,
+    /// Place in the file, which orders its group; 0 without dependencies.
+    pub place: usize,
+}
+
+impl ServerTies {
+    pub fn is_dependent(&self) -> bool {
+        self.group.is_some() || !self.depends_on.is_empty()
+    }
 }
 
 impl ServerSettings {
@@ -105,6 +195,41 @@ impl ServerSettings {
         }
     }
 
+    /// Whether a program with these settings runs as it does with `other`. Connections to a URL are
+    /// cheap to replace, and are not compared.
+    pub(crate) fn runs_alike(&self, other: &Self) -> bool {
+        let (TransportSettings::Stdio(one), TransportSettings::Stdio(two)) =
+            (&self.transport, &other.transport)
+        else {
+            return false;
+        };
+        let env = |stdio: &StdioSettings| -> Vec<(String, String)> {
+            let env = stdio.env.iter();
+            env.map(|(name, value)| (name.clone(), value.expose_secret().to_owned()))
+                .collect()
+        };
+        self.declaration() == other.declaration()
+            && env(one) == env(two)
+            && one.inherit_env == two.inherit_env
+            && one.limits == two.limits
+            && self.sharing == other.sharing
+            && self.era == other.era
+            && self.credentials == other.credentials
+            && self.faults == other.faults
+    }
+
+    /// These settings, for connections that were opened with the settings `opened`.
+    pub(crate) fn over(self, opened: &Self) -> Self {
+        Self {
+            transport: opened.transport.clone(),
+            sharing: opened.sharing,
+            era: opened.era,
+            credentials: opened.credentials,
+            faults: opened.faults.clone(),
+            ..self
+        }
+    }
+
     /// Checks that the caller's credentials hold every claim that the server reads from headers.
     ///
     /// # Errors
@@ -154,6 +279,11 @@ impl ServerSettings {
             TransportSettings::Stdio(_) => PROCESSES_MAX,
         };
         self.limits.entries_max.unwrap_or(of_transport)
+    }
+
+    /// Whether the shared connection can restart on purpose, so that calls wait for its start.
+    pub fn can_restart(&self) -> bool {
+        self.can_idle() || self.limits.recycle.is_some()
     }
 
     /// Whether the shared connection can be stopped as unused.
@@ -239,6 +369,8 @@ pub struct ServerLimits {
     pub queue_while_restarting: Duration,
     /// Exit codes of its program after which it is not started again until something changes.
     pub stop_on_exit: Vec<i32>,
+    /// Exit codes with which its program asks for a restart, which is no failure.
+    pub restart_on_exit: Vec<i32>,
     /// Maximum calls in flight at this server, over all its connections.
     pub calls_max: usize,
     /// Maximum items of one list; further items are dropped with a warning.
@@ -253,6 +385,10 @@ pub struct ServerLimits {
     pub ping_every: Duration,
     /// Time for the answer to a ping, after which the connection counts as dead.
     pub ping_timeout: Duration,
+    /// Planned restarts of the shared connection.
+    pub recycle: Option<RecycleSettings>,
+    /// The probe of the shared connection, besides pings.
+    pub probe: Option<ProbeSettings>,
     /// How long a cancelled, unanswered call is assumed to keep the server busy.
     pub cancelled_timeout: Duration,
     /// Time for a program to start, until it first reads or writes.
@@ -285,6 +421,7 @@ impl Default for ServerLimits {
             request_timeout_max: Duration::from_secs(10 * 60),
             queue_while_restarting: Duration::ZERO,
             stop_on_exit: Vec::new(),
+            restart_on_exit: Vec::new(),
             calls_max: 1024,
             list_items_max: 10_000,
             list_pages_max: 1000,
@@ -292,6 +429,8 @@ impl Default for ServerLimits {
             refresh_debounce: Duration::from_millis(100),
             ping_every: Duration::from_secs(30),
             ping_timeout: Duration::from_secs(10),
+            recycle: None,
+            probe: None,
             cancelled_timeout: Duration::from_secs(10),
             start_timeout: Duration::from_secs(2 * 60),
             era_probe_timeout: Duration::from_secs(5),

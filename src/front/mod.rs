@@ -12,7 +12,7 @@ mod state;
 mod stdio;
 mod tls;
 
-pub use http::{FrontServer, clients_max};
+pub use http::{FrontListener, FrontServer, clients_max};
 pub use settings::FrontSettings;
 pub use state::Front;
 pub use stdio::{LocalClients, Relay, RelaySettings};

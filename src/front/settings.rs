@@ -1,6 +1,7 @@
 //! The settings of the client-facing edge.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::PathBuf;
 use std::thread;
 use std::time::Duration;
 
@@ -11,7 +12,10 @@ use crate::id::Holder;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FrontSettings {
+    /// A loopback address if clients connect to `socket`.
     pub listen: SocketAddr,
+    /// The Unix socket at which clients connect, instead of `listen`.
+    pub socket: Option<PathBuf>,
     /// Path of the MCP endpoint, which is also served at `/`.
     pub endpoint: String,
     /// Whether clients of revision 2024-11-05 are served at `/sse` and `/messages`.
@@ -74,6 +78,7 @@ impl Default for FrontSettings {
     fn default() -> Self {
         Self {
             listen: SocketAddr::from(([127, 0, 0, 1], 12006)),
+            socket: None,
             endpoint: "/mcp".to_owned(),
             legacy_sse: true,
             stateless: false,

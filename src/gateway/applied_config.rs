@@ -7,11 +7,12 @@ use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 
 use super::configured::{
-    arrangement, config_view, configured_servers, needs_arrangement, policy, ready_servers,
+    arrangement, check_sandboxes, config_view, configured_servers, needs_arrangement, policy,
+    ready_servers,
 };
 use super::health::health_source;
 use super::key_uses;
-use super::place::shown_address;
+use super::place::{shown_address, shown_place};
 use super::secrets::add_secrets_of;
 use super::sources::SourceTasks;
 use super::startup::log_start;
@@ -22,7 +23,9 @@ use crate::config::watch::Changed;
 use crate::config::{Config, ConfigError, Fingerprint, Loaded, Plan, ServerState};
 use crate::downstream::{ServerChange, ServerSettings};
 use crate::front::{Front, FrontServer};
+use crate::sandbox::SandboxHost;
 use crate::store::DurableStore;
+use crate::supervision::Pulse;
 use crate::telemetry::{Counter, count_lost_lines, counted};
 use crate::transport::Spawner;
 
@@ -35,6 +38,7 @@ pub(super) struct AppliedConfig {
     front: Rc<FrontServer>,
     sources: SourceTasks,
     certificate: Option<CertificateWatch>,
+    sandbox: SandboxHost,
     /// Address that clients connect to, or `stdio`.
     listen: String,
     /// `shutdown_grace`.
@@ -42,23 +46,29 @@ pub(super) struct AppliedConfig {
 }
 
 /// Parts that receive the configuration. The certificate is `None` when serving plain HTTP.
-type PartsOfConfig = (Arc<GatewayState>, Rc<FrontServer>, Option<CertificateWatch>);
+type PartsOfConfig = (
+    Arc<GatewayState>,
+    Rc<FrontServer>,
+    Option<CertificateWatch>,
+    SandboxHost,
+);
 
 impl AppliedConfig {
     pub(super) fn new(
         (config, fingerprint): (Config, Fingerprint),
-        (state, front, certificate): PartsOfConfig,
+        (state, front, certificate, sandbox): PartsOfConfig,
         source_reports: mpsc::Sender<Changed>,
     ) -> Self {
         Self {
             grace: watch::Sender::new(config.shutdown_grace),
-            listen: shown_address(front.address),
+            listen: shown_address(&front, &config.front),
             sources: SourceTasks::new(source_reports),
             config,
             fingerprint,
             state,
             front,
             certificate,
+            sandbox,
         }
     }
 
@@ -84,10 +94,18 @@ impl AppliedConfig {
     }
 
     /// Starts answering clients and operators.
-    pub(super) fn open_front(&self, endpoints: &AdminEndpoints, operator: &Arc<Operator>) {
+    pub(super) fn open_front(
+        &self,
+        endpoints: &AdminEndpoints,
+        operator: &Arc<Operator>,
+        pulse: Pulse,
+    ) {
         let state = &self.state;
         count_lost_lines(&state.counters);
-        log_start(self.front.address, &self.config);
+        log_start(
+            &shown_address(&self.front, &self.config.front),
+            &self.config,
+        );
         let front = Front::new(
             self.config.front.clone(),
             state.sessions.clone(),
@@ -99,6 +117,7 @@ impl AppliedConfig {
         self.front.open(front);
         endpoints.open(AdminParts {
             health,
+            pulse,
             operator: operator.clone(),
         });
     }
@@ -126,12 +145,11 @@ impl AppliedConfig {
     pub(super) fn summary(&self) -> String {
         let servers = ready_servers(&self.config).len();
         let servers = counted(servers as u64, "server", "servers");
-        match self.front.address {
-            Some(address) => {
-                let scheme = self.config.front.scheme();
-                format!("serves {scheme}://{address}, {servers}")
-            }
-            None => format!("serves one client, {servers}"),
+        let front = &self.config.front;
+        let address = shown_address(&self.front, front);
+        match self.front.is_http() {
+            true => format!("serves {}, {servers}", shown_place(&address, front)),
+            false => format!("serves one client, {servers}"),
         }
     }
 
@@ -155,6 +173,8 @@ impl AppliedConfig {
     }
 
     fn apply(&mut self, mut loaded: Loaded) {
+        let support = self.sandbox.support();
+        check_sandboxes(&mut loaded, support);
         let plan = Plan::between(&self.config, &loaded.config);
         self.fingerprint = loaded.fingerprint;
         self.state.config.store(Arc::new(ConfigView {
@@ -162,7 +182,7 @@ impl AppliedConfig {
             ..config_view(loaded.path, loaded.warnings)
         }));
         // A server can change from one reason for not running to another.
-        let are_same = configured_servers(&loaded.config) == **self.state.servers.load();
+        let are_same = configured_servers(&loaded.config, support) == **self.state.servers.load();
         if plan.is_empty() && are_same {
             log::info!("configuration is unchanged");
             return;
@@ -195,7 +215,8 @@ impl AppliedConfig {
         let (config, state) = (&self.config, &self.state);
         // First, because from here on, texts can contain the new secrets.
         add_secrets_of(config, state.log.secrets());
-        state.configure(configured_servers(config), &config.front.auth);
+        let servers = configured_servers(config, self.sandbox.support());
+        state.configure(servers, &config.front.auth);
         self.front.configure(config.front.clone());
         let tree = config.catalog.tree_resource;
         let tree = tree.then(|| tree_source(state, self.listen.clone()));

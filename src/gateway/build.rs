@@ -15,24 +15,27 @@ use crate::admin::{CertificateSource, ConfigView, GatewayState};
 use crate::config::Config;
 use crate::credentials::Credentials;
 use crate::downstream::{
-    CrashSink, Downstreams, MakeConnector, PoolParts, StartQueue, SubscriptionRegistry,
-    TransportSettings,
+    CrashSink, Downstreams, MakeConnector, PoolParts, ServerSettings, StartQueue,
+    SubscriptionRegistry, TransportSettings,
 };
 use crate::front::FrontTls;
 use crate::history::History;
 use crate::id::CallNumbers;
 use crate::metrics::Metrics;
 use crate::publisher::{CatalogPublisher, CatalogView, PartStore, RestoredCatalog};
+use crate::sandbox::SandboxHost;
 use crate::sessions::{Sessions, SessionsSpec};
 use crate::sources::SourceStates;
 use crate::store::DurableStore;
 use crate::supervision::{Arbiters, SystemRandom};
 use crate::telemetry::{Counters, LogRecords, unix_millis};
 use crate::traces::Traces;
-use crate::transport::{Connector, HttpConnector, LargeAnswers, Spawner, StdioConnector, Tls};
+use crate::transport::{
+    Connector, HttpConnector, LargeAnswers, ServerSandbox, Spawner, StdioConnector, StdioSettings,
+    Tls, TreeLimits,
+};
 #[cfg(feature = "faults")]
 use crate::{
-    downstream::ServerSettings,
     telemetry::LogRing,
     transport::{FaultParts, FaultyConnector},
 };
@@ -41,6 +44,7 @@ use crate::{
 pub(super) struct TreeInputs<'g> {
     pub(super) arbiters: &'g Arbiters,
     pub(super) spawner: &'g Spawner,
+    pub(super) sandbox: &'g SandboxHost,
     pub(super) store: &'g Arc<DurableStore>,
     pub(super) counters: Counters,
     pub(super) crashes: CrashSink,
@@ -75,7 +79,7 @@ pub(super) fn build(
         store: inputs.store.clone(),
         random: Arc::new(SystemRandom::new()),
         starts: StartQueue::new(config.starts_at_once),
-        make_connector: make_connector(inputs.spawner, &inputs.counters, &credentials, &answers),
+        make_connector: make_connector(&inputs, &credentials, &answers),
         counters: inputs.counters.clone(),
         metrics: metrics.clone(),
         crashes: inputs.crashes.clone(),
@@ -106,7 +110,7 @@ pub(super) fn build(
             let view = move || certificate_view(&tls, unix_millis());
             Arc::new(view) as CertificateSource
         }),
-        servers: ArcSwap::from_pointee(configured_servers(config)),
+        servers: ArcSwap::from_pointee(configured_servers(config, inputs.sandbox.support())),
         config: ArcSwap::from_pointee(view),
         keys: ArcSwap::default(),
         key_principals: ArcSwap::default(),
@@ -160,17 +164,23 @@ fn restored(config: &Config, inputs: &TreeInputs<'_>, saved: &SavedState) -> Res
 }
 
 fn make_connector(
-    spawner: &Spawner,
-    counters: &Counters,
+    inputs: &TreeInputs<'_>,
     credentials: &Credentials,
     answers: &LargeAnswers,
 ) -> MakeConnector {
-    let (spawner, tls) = (spawner.clone(), Tls::system());
+    let (spawner, tls) = (inputs.spawner.clone(), Tls::system());
+    let (sandbox, counters) = (inputs.sandbox.clone(), &inputs.counters);
     let (counters, credentials, answers) = (counters.clone(), credentials.clone(), answers.clone());
     Arc::new(move |server, log, context| -> Arc<dyn Connector> {
         let connector: Arc<dyn Connector> = match &server.transport {
             TransportSettings::Stdio(stdio) => {
+                warn_of_unenforced_limits(server, stdio, &spawner);
                 let connector = StdioConnector::new(stdio.clone(), spawner.clone(), log.clone());
+                let connector = connector.with_sandbox(ServerSandbox {
+                    host: sandbox.clone(),
+                    server: server.name.to_string(),
+                    roots: server.roots.clone(),
+                });
                 Arc::new(connector.with_answers(answers.clone()))
             }
             TransportSettings::Http(http) => {
@@ -185,6 +195,16 @@ fn make_connector(
         let connector = with_faults(server, connector, log, &counters);
         connector
     })
+}
+
+fn warn_of_unenforced_limits(server: &ServerSettings, stdio: &StdioSettings, spawner: &Spawner) {
+    if stdio.limits.tree == TreeLimits::default() {
+        return;
+    }
+    if let Some(why) = spawner.missing_cgroups() {
+        let name = server.name.as_str();
+        log::warn!(server = name, why; "`memory`, `cpu` and `pids` in its `limits` are NOT enforced");
+    }
 }
 
 #[cfg(feature = "faults")]

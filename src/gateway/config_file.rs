@@ -3,19 +3,24 @@
 
 use std::io;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
+use secrecy::SecretString;
 use uuid::Uuid;
 
 use super::stdio::adapt_to_stdio;
-use crate::admin::ConfigOrder;
+use crate::admin::{ConfigOrder, EntryOrder};
+use crate::auth::KeyChange;
 use crate::config::{
-    Config, ConfigError, FileOutcome, Fingerprint, Loaded, LoadedFile, Lookup, ProcessEnvironment,
-    ServerFile,
+    Config, ConfigError, FileOutcome, Fingerprint, KeyFile, Loaded, LoadedFile, Lookup,
+    ProcessEnvironment, ServerFile,
 };
+use crate::downstream::ServerSettings;
 use crate::id::ServerName;
-use crate::protocol::Failure;
+use crate::protocol::{ErrorKind, Failure};
+use crate::telemetry::unix_millis;
 
 /// Delay between two reads that must return the same content.
 const SETTLE: Duration = Duration::from_millis(100);
@@ -154,6 +159,29 @@ impl ConfigFile {
         let file = ServerFile::new(self.path.as_deref(), &self.environment, Uuid::new_v4);
         let outcome = file.and_then(|file| file.carry_out(order, if_match.as_deref()));
         let is_changed = outcome.as_ref().is_ok_and(|it| it.is_changed);
+        (outcome, is_changed.then(|| self.read()))
+    }
+
+    /// The settings that a server would have after a request, which is not carried out.
+    pub(super) fn settings_after(&self, order: EntryOrder) -> Result<Arc<ServerSettings>, Failure> {
+        let file = ServerFile::new(self.path.as_deref(), &self.environment, Uuid::new_v4)?;
+        file.settings_after(order)
+    }
+
+    /// Changes an API key, and reads the configuration if that succeeded.
+    pub(super) fn change_key(
+        &self,
+        name: &str,
+        change: KeyChange,
+    ) -> (Result<Option<SecretString>, Failure>, Option<Reading>) {
+        let conflict = |why| Failure::new(ErrorKind::Conflict, why);
+        let path = self.path.clone();
+        let path = path.ok_or_else(|| conflict("there is no file for keys".to_owned()));
+        let outcome = path.and_then(|path| {
+            let file = KeyFile::new(path, &self.environment);
+            file.change(name, change, unix_millis()).map_err(conflict)
+        });
+        let is_changed = outcome.is_ok();
         (outcome, is_changed.then(|| self.read()))
     }
 }

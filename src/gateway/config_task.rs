@@ -92,6 +92,24 @@ impl ConfigTask {
                 self.apply(reading.unwrap_or_else(|| self.reader.late_reading()));
                 let _ = reply.send(self.applied.view());
             }
+            ConfigRequest::Key {
+                name,
+                change,
+                reply,
+            } => {
+                let change = move |file: &ConfigFile| file.change_key(&name, change);
+                let change = self.reader.on_thread(change).await;
+                let (outcome, reading) = change.unwrap_or_else(late_change);
+                reading.into_iter().for_each(|it| self.apply(it));
+                let _ = reply.send(outcome);
+            }
+            ConfigRequest::SettingsAfter { order, reply } => {
+                let settings = self
+                    .reader
+                    .on_thread(|file| file.settings_after(order))
+                    .await;
+                let _ = reply.send(settings.unwrap_or_else(|| Err(late_reading())));
+            }
             ConfigRequest::Order {
                 order,
                 if_match,
@@ -134,7 +152,12 @@ impl ConfigTask {
     }
 }
 
-fn late_change() -> (Result<FileOutcome, Failure>, Option<Reading>) {
+fn late_reading() -> Failure {
+    let message = "the file system of the configuration does not answer";
+    Failure::new(ErrorKind::Internal, message)
+}
+
+fn late_change<T>() -> (Result<T, Failure>, Option<Reading>) {
     let message =
         "the file system of the configuration does not answer; the change may still be made";
     (Err(Failure::new(ErrorKind::Internal, message)), None)

@@ -3,11 +3,12 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use crate::admin::{ConfigView, ConfiguredServer, ConfiguredState};
+use crate::admin::{ConfigView, ConfiguredServer, ConfiguredState, SandboxView};
 use crate::auth::Policy;
-use crate::config::{Config, Plan, ServerEntry, ServerState};
+use crate::config::{Config, Loaded, Plan, ServerEntry, ServerState};
 use crate::downstream::{ServerSettings, start_kind};
 use crate::publisher::{Arrangement, FirstListWait};
+use crate::sandbox::KernelSupport;
 
 /// Servers that can be started, in config order.
 pub(super) fn ready_servers(config: &Config) -> Vec<Arc<ServerSettings>> {
@@ -63,7 +64,10 @@ pub(super) fn config_view(path: Option<PathBuf>, warnings: Vec<String>) -> Confi
     }
 }
 
-pub(super) fn configured_servers(config: &Config) -> Vec<ConfiguredServer> {
+pub(super) fn configured_servers(
+    config: &Config,
+    support: &KernelSupport,
+) -> Vec<ConfiguredServer> {
     let server = |server: &ServerEntry| ConfiguredServer {
         id: server.id().to_owned(),
         name: server.name.to_string(),
@@ -72,8 +76,48 @@ pub(super) fn configured_servers(config: &Config) -> Vec<ConfiguredServer> {
             ServerState::Disabled => ConfiguredState::Disabled,
             ServerState::Misconfigured(why) => ConfiguredState::Misconfigured(why.clone()),
         },
+        sandbox: sandbox(server, support),
     };
     config.servers.iter().map(server).collect()
+}
+
+/// The sandbox of a server that is a program.
+fn sandbox(server: &ServerEntry, support: &KernelSupport) -> Option<SandboxView> {
+    let settings = server.sandbox()?;
+    SandboxView::of(settings, support)
+}
+
+/// Applies what the kernel offers to a configuration that was read: refuses strict servers that it
+/// cannot confine, and warns of promises that it does not keep to others.
+pub(super) fn check_sandboxes(loaded: &mut Loaded, support: &KernelSupport) {
+    refuse_unkept(&mut loaded.config, support);
+    let warning = warn_of_unkept(&loaded.config, support);
+    loaded.warnings.extend(warning);
+}
+
+/// Refuses strict servers to which this kernel does not keep every promise.
+fn refuse_unkept(config: &mut Config, support: &KernelSupport) {
+    for server in &mut config.servers {
+        let Some(view) = sandbox(server, support).filter(|view| view.level == "strict") else {
+            continue;
+        };
+        if let (ServerState::Ready(_), Some(unkept)) = (&server.state, view.unkept_text()) {
+            server.state = ServerState::Misconfigured(format!(
+                "`sandbox = \"strict\"` is not possible on this kernel, which does not keep: \
+                 {unkept}; use \"standard\", or see docs/sandbox.md"
+            ));
+        }
+    }
+}
+
+/// Warns of promises of the level `standard` that this kernel does not keep.
+fn warn_of_unkept(config: &Config, support: &KernelSupport) -> Option<String> {
+    let servers = config.servers.iter();
+    let mut views = servers.filter_map(|server| sandbox(server, support));
+    let unkept = views.find_map(|view| view.unkept_text())?;
+    Some(format!(
+        "the sandbox of servers does not keep all its promises on this kernel: {unkept}"
+    ))
 }
 
 #[cfg(test)]

@@ -39,7 +39,8 @@ pub(super) fn with_credential(
     context: &CredentialContext,
 ) -> HttpSettings {
     let mut http = http.clone();
-    if !http.has_authorization() {
+    // A server behind a Unix socket has no origin at which a sign-in could be found.
+    if !http.has_authorization() && http.url.has_host() {
         let configured = [&http.oauth.token_url, &http.oauth.authorization_url];
         let configured = configured
             .into_iter()

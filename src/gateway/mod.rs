@@ -24,9 +24,11 @@ mod stdio;
 mod stop;
 mod stored_notices;
 mod tls;
+mod watchdog;
 
 use std::io;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -44,6 +46,7 @@ use crate::admin::{
 use crate::config::Loaded;
 use crate::downstream::ServerSettings;
 use crate::front::{FrontServer, TlsError};
+use crate::sandbox::SandboxHost;
 use crate::store::{DirectoryLease, OpenError};
 use crate::supervision::Arbiters;
 use crate::telemetry::{Counters, LogRecords, unix_millis};
@@ -53,7 +56,7 @@ use build::{TreeInputs, build};
 pub use config_file::{ConfigFile, ConfigOverrides};
 use config_reader::ConfigReader;
 use config_task::{ConfigTask, Hangup};
-use configured::{config_view, ready_servers};
+use configured::{check_sandboxes, config_view, ready_servers};
 use history::start_history;
 use operator::operator;
 use place::{listen_for_metrics, register, shown_address};
@@ -66,6 +69,7 @@ use state_place::{OpenedPlace, open_data_dir};
 use stdio::lock_free_data_dir;
 pub use stored_notices::stored_notices;
 use tls::CertificateWatch;
+use watchdog::{Watchdog, pulse};
 
 /// Name of the state file in the data directory.
 const STATE_FILE: &str = "state.db";
@@ -79,6 +83,8 @@ pub enum StartError {
     Store(OpenError),
     #[error("cannot listen on {address}: {why}")]
     Listen { address: SocketAddr, why: String },
+    #[error("cannot listen on unix:{path}: {why}", path = path.display())]
+    Socket { path: PathBuf, why: String },
     #[error("[tls] cannot be served: {0}")]
     Tls(#[from] TlsError),
     #[error("cannot start: {0}")]
@@ -98,6 +104,7 @@ pub struct Gateway {
     /// Whether another process may serve the socket after this one.
     shares_socket: bool,
     _clocks: AbortOnDropHandle<()>,
+    _watchdog: Option<Watchdog>,
     _key_uses: AbortOnDropHandle<()>,
     /// Owns the configuration.
     config_task: AbortOnDropHandle<()>,
@@ -107,6 +114,14 @@ pub struct Gateway {
     stdio_client: LocalBoxFuture<'static, ()>,
     _control: LocalServer,
     _registration: Option<Registration>,
+}
+
+/// Detects what the kernel offers, and applies it to the configuration.
+async fn sandbox(loaded: &mut Loaded) -> SandboxHost {
+    let files = loaded.files.iter().map(|file| file.path.clone());
+    let host = SandboxHost::start(&loaded.config.data_dir, files.collect()).await;
+    check_sandboxes(loaded, host.support());
+    host
 }
 
 async fn restore_sessions(state: &GatewayState, servers: &[Arc<ServerSettings>]) {
@@ -138,16 +153,24 @@ impl Gateway {
             file.adapt_to_stdio(&mut loaded.config, path);
             locked = directory;
         }
-        Self::start_in(locked, (file, loaded), clients, (hangup, log)).await
+        // Too large for the stack of the caller.
+        Box::pin(Self::start_in(
+            locked,
+            (file, loaded),
+            clients,
+            (hangup, log),
+        ))
+        .await
     }
 
     async fn start_in(
         locked: Option<DataDir>,
-        (file, loaded): (ConfigFile, Loaded),
+        (file, mut loaded): (ConfigFile, Loaded),
         mut clients: Clients,
         (hangup, log): (Hangup, LogRecords),
     ) -> Result<Self, StartError> {
         let reader = ConfigReader::start(file, &loaded);
+        let sandbox = sandbox(&mut loaded).await;
         let config = loaded.config;
         add_secrets_of(&config, log.secrets());
         let (place, kept) = open_data_dir(&config.data_dir, locked, clients.is_http()).await?;
@@ -159,7 +182,7 @@ impl Gateway {
         let endpoints = AdminEndpoints::default();
         let tls = || certificate.as_ref().map(CertificateWatch::tls);
         let server = Rc::new(start_front(listener, tls(), &config, &endpoints).await?);
-        let address = shown_address(server.address);
+        let address = shown_address(&server, &config.front);
         let arbiters = Arbiters::adopt(server.workers.clone())?;
         let registration = register(&config, loaded.path.as_deref(), &address);
         let (servers, counters) = (ready_servers(&config), Counters::default());
@@ -168,6 +191,7 @@ impl Gateway {
         let inputs = TreeInputs {
             arbiters: &arbiters,
             spawner: &spawner,
+            sandbox: &sandbox,
             store,
             history: start_history(&config, (&counters, &log, lease))?,
             traces: start_traces(&config, &counters),
@@ -179,21 +203,23 @@ impl Gateway {
         let view = config_view(loaded.path, loaded.warnings);
         let state = build(&config, inputs, view, &saved)?;
         restore_sessions(&state, &servers).await;
-        let token = server.address.and(Some(Arc::clone(&kept.token)));
+        let token = server.is_http().then(|| Arc::clone(&kept.token));
         let named = kept.named(token.clone(), &address);
         place.keep(&config.data_dir, named).await;
         let (operator, requests) = operator(&state, &config, token, &server);
         let control = LocalServer::start(&config.data_dir, lease.clone(), operator.clone()).await;
         let key_uses = key_uses::keep(&state, &config, kept.key_uses);
         let (metrics, metrics_export) = start_metrics(metrics_listener, &config, &operator)?;
-        let parts = (state.clone(), server.clone(), certificate);
+        let parts = (state.clone(), server.clone(), certificate, sandbox);
         let mut applied = AppliedConfig::new((config, loaded.fingerprint), parts, reader.report());
         applied.start(saved.parts, &spawner).await;
-        applied.open_front(&endpoints, &operator);
+        let pulse = pulse(&server.workers);
+        applied.open_front(&endpoints, &operator, pulse.clone());
         let grace = applied.grace();
         let task = ConfigTask::new((reader, hangup), requests, applied);
         Ok(Self {
             _clocks: watch_clocks(&state),
+            _watchdog: Watchdog::start(pulse)?,
             _control: control,
             _key_uses: key_uses,
             _registration: registration,
@@ -226,18 +252,32 @@ impl Gateway {
         }
     }
 
-    /// Completes when the gateway has to be stopped without a signal: its only client has left, or
-    /// its terminal was closed.
+    /// Completes when the gateway has to be stopped without a signal: its only client has left, its
+    /// terminal was closed, or a group of servers escalated.
     ///
     /// # Errors
     ///
-    /// Returns an error if the task that owns the configuration panicked.
-    pub async fn ended(&mut self) -> Result<(), JoinError> {
+    /// Returns an error if a group escalated, or the task that owns the configuration panicked.
+    pub async fn ended(&mut self) -> Result<(), GatewayError> {
         tokio::select! {
             () = &mut self.stdio_client => Ok(()),
-            ended = &mut self.config_task => ended,
+            ended = &mut self.config_task => Ok(ended?),
+            group = self.state.downstreams.escalated() => {
+                Err(GatewayError::Escalated(group.to_string()))
+            }
         }
     }
+}
+
+/// Why a gateway has to be stopped.
+#[derive(Debug, thiserror::Error)]
+pub enum GatewayError {
+    #[error(
+        "group `{0}` of servers failed too often, and `groups.{0}.escalate` ends the gateway then"
+    )]
+    Escalated(String),
+    #[error(transparent)]
+    ConfigTask(#[from] JoinError),
 }
 
 fn watch_clocks(state: &GatewayState) -> AbortOnDropHandle<()> {

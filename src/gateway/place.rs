@@ -11,6 +11,8 @@ use super::StartError;
 use super::stdio::STDIO_DIR;
 use crate::admin::{Instance, Instances, Registration, address_in_use};
 use crate::config::Config;
+use crate::front::{FrontListener, FrontServer, FrontSettings};
+use crate::store::SocketFile;
 
 /// Maximum connections waiting to be accepted.
 const BACKLOG: u32 = 4096;
@@ -31,7 +33,20 @@ pub(super) fn listen_for_metrics(address: SocketAddr) -> Result<TcpListener, Sta
     })
 }
 
-pub(super) fn listen(address: SocketAddr) -> Result<TcpListener, StartError> {
+/// Opens the socket for clients.
+pub(super) fn listen(front: &FrontSettings) -> Result<FrontListener, StartError> {
+    match &front.socket {
+        None => listen_at(front.listen).map(FrontListener::Tcp),
+        Some(path) => SocketFile::listen(path)
+            .map(|(listener, file)| FrontListener::Unix(listener, file))
+            .map_err(|error| StartError::Socket {
+                path: path.clone(),
+                why: error.to_string(),
+            }),
+    }
+}
+
+fn listen_at(address: SocketAddr) -> Result<TcpListener, StartError> {
     let open = || {
         let socket = if address.is_ipv4() {
             TcpSocket::new_v4()?
@@ -79,7 +94,19 @@ pub(super) fn register(config: &Config, path: Option<&Path>, listen: &str) -> Op
     }
 }
 
+/// Where clients connect, for people: with a scheme, except for a Unix socket.
+pub(super) fn shown_place(address: &str, front: &FrontSettings) -> String {
+    match front.socket {
+        Some(_) => address.to_owned(),
+        None => format!("{}://{address}", front.scheme()),
+    }
+}
+
 /// Address that clients connect to, as text.
-pub(super) fn shown_address(address: Option<SocketAddr>) -> String {
-    address.map_or_else(|| STDIO_DIR.to_owned(), |address| address.to_string())
+pub(super) fn shown_address(server: &FrontServer, front: &FrontSettings) -> String {
+    match (server.address, &front.socket) {
+        (Some(address), _) => address.to_string(),
+        (None, Some(path)) if server.is_http() => format!("unix:{}", path.display()),
+        (None, _) => STDIO_DIR.to_owned(),
+    }
 }

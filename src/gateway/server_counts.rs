@@ -19,7 +19,7 @@ impl ServerCounts {
         for state in states {
             match state {
                 "up" => counts.up += 1,
-                "starting" => counts.starting += 1,
+                "starting" | "waiting" => counts.starting += 1,
                 "backoff" | "broken" | "misconfigured" => counts.failed += 1,
                 _ => {}
             }

@@ -2,17 +2,18 @@
 
 use std::future::pending;
 use std::io;
-use std::net::{SocketAddr, TcpListener};
+use std::net::TcpListener;
 use std::sync::Arc;
 
 use futures_util::FutureExt as _;
 use futures_util::future::LocalBoxFuture;
 
 use super::StartError;
-use super::place::listen;
+use super::place::{listen, shown_place};
+use super::stdio::STDIO_DIR;
 use crate::admin::{AdminEndpoints, CrashWriter, MetricsExporter, MetricsServer, Operator};
 use crate::config::Config;
-use crate::front::{FrontServer, FrontTls};
+use crate::front::{FrontListener, FrontServer, FrontTls};
 use crate::id::ViewId;
 use crate::store::DirectoryLease;
 use crate::telemetry::{Counters, unix_millis};
@@ -53,11 +54,11 @@ impl Clients {
 pub(super) fn open_listener(
     clients: &mut Clients,
     config: &Config,
-) -> Result<(Option<TcpListener>, bool), StartError> {
+) -> Result<(Option<FrontListener>, bool), StartError> {
     Ok(match clients {
         Clients::Http(inherited) => match inherited.take() {
-            Some(inherited) => (Some(inherited), true),
-            None => (Some(listen(config.front.listen)?), false),
+            Some(inherited) => (Some(FrontListener::Tcp(inherited)), true),
+            None => (Some(listen(&config.front)?), false),
         },
         Clients::Stdio(_) => (None, false),
     })
@@ -65,7 +66,7 @@ pub(super) fn open_listener(
 
 /// Starts the front with the operators' endpoints. It does not listen in stdio mode.
 pub(super) async fn start_front(
-    listener: Option<TcpListener>,
+    listener: Option<FrontListener>,
     tls: Option<FrontTls>,
     config: &Config,
     endpoints: &AdminEndpoints,
@@ -123,10 +124,10 @@ pub(super) fn start_traces(config: &Config, counters: &Counters) -> Traces {
     })
 }
 
-pub(super) fn log_start(address: Option<SocketAddr>, config: &Config) {
+pub(super) fn log_start(address: &str, config: &Config) {
     let front = &config.front;
     match address {
-        Some(address) => log::info!("serves {}://{address}{}", front.scheme(), front.endpoint),
-        None => log::info!("serves one client over stdin and stdout"),
+        STDIO_DIR => log::info!("serves one client over stdin and stdout"),
+        address => log::info!("serves {}{}", shown_place(address, front), front.endpoint),
     }
 }

@@ -41,9 +41,10 @@ pub struct HistoryEntry {
 /// One page of calls.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HistoryPage {
-    pub(super) entries: Vec<HistoryEntry>,
+    /// The calls, newest first.
+    pub entries: Vec<HistoryEntry>,
     /// Number of all matching calls; absent if only a search would tell.
-    pub(super) total: Option<u64>,
+    pub total: Option<u64>,
     pub(super) limit: usize,
     pub(super) offset: usize,
     /// Whether the page includes everything that belongs on it.

@@ -176,6 +176,23 @@ impl History {
         .await
     }
 
+    /// Reads several pages within the time of one. Those for which no time is left have no calls.
+    ///
+    /// # Errors
+    ///
+    /// Returns why the history cannot be read at present.
+    pub async fn pages(
+        &self,
+        queries: Vec<HistoryQuery>,
+    ) -> Result<Vec<HistoryPage>, HistoryError> {
+        self.read(move |connection| {
+            let deadline = Instant::now() + SEARCH_TIME;
+            let page = |query| search::page(connection, query, deadline);
+            queries.iter().map(page).collect()
+        })
+        .await
+    }
+
     /// Reads one call; `None` if there is none with this id.
     ///
     /// # Errors

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use memchr::memmem;
-use url::Url;
+use url::{Origin, Url};
 
 use super::tokens::{is_plain_text, is_variable};
 use super::{MASK, argument_spans, hide};
@@ -14,7 +14,11 @@ const URL_ENDS: &str = "\"'<>`|\\^";
 /// A URL without user, password and query, in which path segments that are not plain words are
 /// masked.
 pub fn public_url(url: &Url) -> String {
-    let origin = url.origin().ascii_serialization();
+    let origin = match url.origin() {
+        // A Unix socket.
+        Origin::Opaque(_) => format!("{}:", url.scheme()),
+        origin @ Origin::Tuple(..) => origin.ascii_serialization(),
+    };
     format!("{origin}{}", public_path(url.path()))
 }
 

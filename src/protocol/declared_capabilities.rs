@@ -6,11 +6,7 @@ use std::sync::{Arc, LazyLock};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Map, Value, json};
 
-/// Extension that clients without a session use to follow tasks.
-pub const TASKS_EXTENSION: &str = "io.modelcontextprotocol/tasks";
-
-/// Extension with which hosts show the user interfaces of servers.
-const UI_EXTENSION: &str = "io.modelcontextprotocol/ui";
+use super::extension::{TASKS_EXTENSION, UI_EXTENSION};
 
 /// Maximum length of a client's capabilities, in bytes. They are stored for the client's lifetime.
 pub const CAPABILITIES_BYTES_MAX: usize = 8 * 1024;

@@ -73,6 +73,7 @@ methods! {
     ResourcesRead = "resources/read",
     ResourcesSubscribe = "resources/subscribe",
     ResourcesUnsubscribe = "resources/unsubscribe",
+    SkillsList = "skills/list",
     CompletionComplete = "completion/complete",
     LoggingSetLevel = "logging/setLevel",
     SamplingCreateMessage = "sampling/createMessage",

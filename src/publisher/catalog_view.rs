@@ -177,7 +177,8 @@ impl CatalogView {
         let age = |server: &ServerName| {
             // The gateway's own part is always known.
             let known = ages.get(server).copied();
-            let (source, read_at) = known.unwrap_or((PartSource::Live, [Some(now); 4]));
+            let (source, read_at) =
+                known.unwrap_or((PartSource::Live, [Some(now); ItemKind::COUNT]));
             let read_at = read_at[kind.index()];
             ListAge {
                 since_read: read_at.map(|read_at| now.saturating_duration_since(read_at)),

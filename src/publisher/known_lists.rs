@@ -124,7 +124,10 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_list_is_old_after_its_servers_ttl() {
         let [silent, minute] = ["silent", "minute"].map(|name| ServerName::try_new(name).unwrap());
-        let (key, read_at) = (ConnectionKey::shared(), [Some(Instant::now()); 4]);
+        let (key, read_at) = (
+            ConnectionKey::shared(),
+            [Some(Instant::now()); ItemKind::COUNT],
+        );
         let list = |name: &ServerName, ttl_ms: Option<u64>| {
             let mut part = ServerPart::new(name.clone());
             let is_public = true;

@@ -179,6 +179,7 @@ mod tests {
                 write_queue_max: 1,
                 stop_grace: Default::default(),
                 limits: Default::default(),
+                sandbox: Default::default(),
             }),
             supervision: Settings::default(),
             era: EraChoice::Auto,
@@ -189,6 +190,8 @@ mod tests {
             names: NameSettings::default(),
             resilience: Default::default(),
             faults: None,
+            dependencies: Default::default(),
+            rollout: None,
             recorder: Default::default(),
             limits: ServerLimits::default(),
         })

@@ -6,7 +6,9 @@ use std::sync::Arc;
 use tokio::time::Instant;
 
 use crate::auth::Policies;
-use crate::catalog::{self, CatalogSettings, NameSettings, PinMode, ServerPart, Snapshot};
+use crate::catalog::{
+    self, CatalogSettings, ItemKind, NameSettings, PinMode, ServerPart, Snapshot,
+};
 use crate::downstream::{ConnectionKey, ListTimes, Viewer};
 use crate::id::ServerName;
 use crate::publisher::first_listing::FirstListWait;
@@ -173,7 +175,7 @@ impl ServerParts {
             source: PartSource::Stored,
             listed_at: Some(listed_at),
         };
-        self.put(part, age, [read_at; 4]);
+        self.put(part, age, [read_at; ItemKind::COUNT]);
     }
 
     /// Records a server's shared list.

@@ -16,7 +16,7 @@ use crate::catalog::{
 };
 use crate::downstream::Caller;
 use crate::id::{Principal, ServerName, ViewId};
-use crate::protocol::Method;
+use crate::protocol::{Method, SKILLS_GET};
 
 /// Maximum number of cached view catalogs: for each view, a shared one and some for clients that
 /// see something different.
@@ -250,31 +250,35 @@ fn permits(
     view: &ViewId,
     item: &PolicyItem<'_>,
 ) -> bool {
-    let method = match item.kind {
-        ItemKind::Tools => Method::ToolsCall,
-        ItemKind::Prompts => Method::PromptsGet,
-        ItemKind::Resources | ItemKind::ResourceTemplates => Method::ResourcesRead,
+    // A skill is of use to clients that can read both its entry and its files.
+    let methods = match item.kind {
+        ItemKind::Tools => &[Method::ToolsCall][..],
+        ItemKind::Prompts => &[Method::PromptsGet],
+        ItemKind::Resources | ItemKind::ResourceTemplates => &[Method::ResourcesRead],
+        ItemKind::Skills => &[Method::ResourcesRead, Method::parse(SKILLS_GET)],
     };
     let hints = item.hints;
-    let asked = AccessRequest {
-        principal,
-        scopes,
-        view,
-        server: item.server,
-        method: &method,
-        item: match item.kind {
-            ItemKind::Tools | ItemKind::Prompts => AskedItem::Name(item.native),
-            ItemKind::Resources | ItemKind::ResourceTemplates => AskedItem::Uri(item.native),
-        },
-        tool: None,
-        annotations: Annotations {
-            read_only: hints.read_only,
-            destructive: hints.destructive,
-            idempotent: hints.idempotent,
-        },
-        arguments: (method != Method::ToolsCall).then_some(b"{}"),
-    };
-    policies.judge(&asked).is_ok()
+    methods.iter().all(|method| {
+        let asked = AccessRequest {
+            principal,
+            scopes,
+            view,
+            server: item.server,
+            method,
+            item: match item.kind {
+                ItemKind::Tools | ItemKind::Prompts => AskedItem::Name(item.native),
+                _ => AskedItem::Uri(item.native),
+            },
+            tool: None,
+            annotations: Annotations {
+                read_only: hints.read_only,
+                destructive: hints.destructive,
+                idempotent: hints.idempotent,
+            },
+            arguments: (*method != Method::ToolsCall).then_some(b"{}"),
+        };
+        policies.judge(&asked).is_ok()
+    })
 }
 
 impl ArrangedViews {

@@ -160,6 +160,12 @@ impl Sessions {
         self.0.calls.catalog.has_view(view)
     }
 
+    /// Returns the view of all servers, and every configured view.
+    pub fn views(&self) -> impl Iterator<Item = ViewId> {
+        let views = self.0.calls.catalog.views().into_iter();
+        views.map(|(view, _)| view)
+    }
+
     /// Returns the counter that numbers client exchanges.
     pub fn numbers(&self) -> &CallNumbers {
         &self.0.calls.numbers

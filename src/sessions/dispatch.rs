@@ -3,7 +3,7 @@
 use crate::calls::{ClientReply, Discovered, TaskLookup, call_target, find_task};
 use crate::catalog::{ItemKind, Snapshot};
 use crate::downstream::Caller;
-use crate::protocol::{Era, ErrorKind, Failure, Method, Request};
+use crate::protocol::{Era, ErrorKind, Failure, Method, Request, SKILLS_EXTENSION};
 use crate::sessions::{SessionContext, handshake};
 
 /// How a request is handled.
@@ -54,6 +54,10 @@ impl SessionContext {
             return Ok(Dispatch::Call(None));
         }
         if let Some(kind) = ItemKind::listed_by(&request.method) {
+            let mut skilled = catalog.declaring(SKILLS_EXTENSION, None);
+            if kind == ItemKind::Skills && skilled.next().is_none() {
+                return Err(call_target::unsupported(&request.method));
+            }
             let list = calls.list(kind, request, caller, catalog)?;
             return Ok(Dispatch::Answer(list));
         }

@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
+use std::time::Duration;
 
 use actix::fut::wrap_future;
 use actix::{Actor, ActorContext, ActorFutureExt, Addr, AsyncContext, Context, Handler, Message};
@@ -11,13 +12,14 @@ use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use tokio::sync::mpsc;
+use tokio::time::timeout;
 
 use crate::bridge::meta::with_meta;
 use crate::calls::{
     EventSender, Quota, QuotaShare, SessionSettings, StreamEvent, event_queue, tasks,
 };
 use crate::catalog::{Changes, Snapshot};
-use crate::downstream::{Caller, SubscriptionChange, SubscriptionKey, TaskKey};
+use crate::downstream::{Caller, Pending, SubscriptionChange, SubscriptionKey, TaskKey};
 use crate::id::{ServerName, SessionId};
 use crate::protocol::{Failure, Method, RawJson, Request, RequestId};
 use crate::publisher::SessionEvent;
@@ -26,6 +28,9 @@ use crate::sessions::{SessionContext, changed_lists};
 
 /// The key of `_meta` that names the `subscriptions/listen` request of a message.
 const SUBSCRIPTION_ID: &str = "io.modelcontextprotocol/subscriptionId";
+
+/// Maximum wait for servers to answer the subscriptions of a stream before it is acknowledged.
+const SUBSCRIBE_WAIT: Duration = Duration::from_secs(5);
 
 /// A set of events: the events that a client requests, or the events that it will receive.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -69,6 +74,8 @@ pub(crate) struct ListenStream {
     filter: ListenFilter,
     /// Requested resources and tasks that were not checked yet.
     asked: Vec<AskedItem>,
+    /// The subscriptions that servers have not answered yet. `None` once all items were checked.
+    pending: Option<(Pending, mpsc::Receiver<()>)>,
     /// Whether the acknowledgement was sent. No event may precede it.
     is_acknowledged: bool,
     view: Option<Arc<Snapshot>>,
@@ -186,6 +193,7 @@ impl ListenStream {
             subscription: request.id.clone(),
             asked: filter.take_items(),
             filter,
+            pending: Some(mpsc::channel(1)),
             is_acknowledged: false,
             events,
         };
@@ -207,7 +215,7 @@ impl ListenStream {
     /// time, because finding its owner can take long and other actors share the thread.
     fn accept_next(&mut self, ctx: &mut Context<Self>) {
         let Some(item) = self.asked.pop() else {
-            return self.acknowledge(ctx);
+            return self.acknowledge_after_answers(ctx);
         };
         let catalog = self.catalog();
         match item {
@@ -231,6 +239,18 @@ impl ListenStream {
         });
     }
 
+    /// Waits until the servers have answered, because an update after the acknowledgement must not be
+    /// lost.
+    fn acknowledge_after_answers(&mut self, ctx: &mut Context<Self>) {
+        let Some((pending, mut settled)) = self.pending.take() else {
+            return;
+        };
+        drop(pending);
+        let answered = async move { timeout(SUBSCRIBE_WAIT, settled.recv()).await };
+        let answered = wrap_future::<_, Self>(answered);
+        ctx.spawn(answered.map(|_, listener, ctx| listener.acknowledge(ctx)));
+    }
+
     fn acknowledge(&mut self, ctx: &mut Context<Self>) {
         self.is_acknowledged = true;
         let accepted = RawJson::from_value(&json!({ "notifications": self.filter }));
@@ -252,7 +272,8 @@ impl ListenStream {
         };
         let change = change.inspect_err(denied).ok()?;
         if change == SubscriptionChange::Notify {
-            calls.downstreams.subscribe(watched, self.arbiter);
+            let pending = self.pending.as_ref().map(|(pending, _)| pending.clone());
+            calls.downstreams.subscribe(watched, self.arbiter, pending);
         }
         Some(())
     }

@@ -33,6 +33,8 @@ pub struct SessionView {
     pub handle: String,
     /// The client, as it describes itself.
     pub client: ClientView,
+    /// The principal; `anonymous` without authentication.
+    pub principal: String,
     pub revision: Revision,
     /// Seconds since the session was opened; absent if another release opened it.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -49,8 +51,6 @@ pub struct SessionView {
 #[derive(Clone, Debug)]
 pub struct SessionDetail {
     pub session: SessionView,
-    /// The principal, if clients have one.
-    pub principal: String,
     /// When the session was opened, in milliseconds since 1970.
     pub opened_at: Option<u64>,
     /// The current activity; `None` while the session is dormant.
@@ -129,7 +129,6 @@ impl<'a> SessionList<'a> {
         let subscriptions = record.subscriptions.iter();
         Some(SessionDetail {
             session: self.shown(id, &record, now.as_ref())?,
-            principal: record.principal.name().to_owned(),
             opened_at: record.opened_at,
             subscriptions: subscriptions
                 .map(|it| (it.public.clone(), it.server.to_string()))
@@ -177,6 +176,7 @@ impl<'a> SessionList<'a> {
         Some(SessionView {
             handle: handle(id),
             client: ClientView::of(record),
+            principal: record.principal.name().to_owned(),
             revision: record.revision,
             age_seconds: record.opened_at.map(age),
             idle_seconds: context.registry.idle_seconds(id)?,

@@ -7,6 +7,7 @@ use futures_util::FutureExt;
 use futures_util::future::{Either, LocalBoxFuture, Ready, ready};
 use tokio::sync::oneshot;
 
+use crate::auth::{GrantedScopes, Policies};
 use crate::bridge::headers::{ClientHeaders, McpHeaders};
 use crate::calls::{
     CallAddress, CallClient, CallTelemetry, CallWorker, ClientAction, ClientReply, ClientRequest,
@@ -34,6 +35,21 @@ pub struct SessionlessRequest<'h> {
     /// Index of the arbiter on which the request arrived.
     pub arbiter: usize,
     pub accepts_stream: bool,
+}
+
+/// The operator as a client.
+fn operator(view: ViewId, revision: Revision) -> Caller {
+    Caller {
+        principal: Principal::default(),
+        scopes: None,
+        view,
+        session: None,
+        revision,
+        profile: DeclaredCapabilities::default(),
+        level: None,
+        client: Some("mcpvisor".into()),
+        info: ClientInfo::default(),
+    }
 }
 
 /// The outcome of serving a request.
@@ -190,20 +206,9 @@ impl Sessions {
         (view, revision): (ViewId, Revision),
         arbiter: usize,
     ) -> Option<Bytes> {
-        let caller = Caller {
-            principal: Principal::default(),
-            scopes: None,
-            view,
-            session: None,
-            revision,
-            profile: DeclaredCapabilities::default(),
-            level: None,
-            client: Some("mcpvisor".into()),
-            info: ClientInfo::default(),
-        };
         let served = self.serve(SessionlessRequest {
             request,
-            caller: Arc::new(caller),
+            caller: Arc::new(operator(view, revision)),
             peer: Peer::Local,
             headers: None,
             forwarded: None,
@@ -219,6 +224,28 @@ impl Sessions {
             }
         };
         reply.into_frame()
+    }
+
+    /// How policies would decide on a request of a client with this principal and these scopes, in
+    /// this view. The request is not made.
+    ///
+    /// # Errors
+    ///
+    /// Returns the denial, or why the request has no target.
+    pub fn try_policies(
+        &self,
+        policies: &Policies,
+        request: &Request,
+        (principal, scopes): (&Principal, &GrantedScopes),
+        view: ViewId,
+    ) -> Result<(), Failure> {
+        let caller = Caller {
+            principal: principal.clone(),
+            scopes: scopes.clone(),
+            ..operator(view, Revision::NEWEST)
+        };
+        let calls = &self.context().calls;
+        calls.try_policies(policies, request, &caller)
     }
 
     fn listen(&self, sessionless: &SessionlessRequest<'_>) -> Result<ClientReply, Failure> {

@@ -16,6 +16,7 @@ mod memory;
 mod open_error;
 mod overlay;
 mod private;
+mod socket_file;
 mod sqlite;
 #[cfg(test)]
 mod tests;
@@ -34,6 +35,7 @@ pub use lease::DirectoryLease;
 pub use memory::MemoryStore;
 pub use open_error::OpenError;
 pub use private::{private_dir, private_file, write_private};
+pub use socket_file::{ShortPath, SocketFile};
 pub use sqlite::{SqliteStore, StoreClock, StoreThreads, WallClock};
 pub use trusted::{check_way_to, open_trusted};
 

@@ -9,6 +9,7 @@ use actix::{Message, Recipient};
 use tokio::sync::{oneshot, watch};
 use tokio::time::{Instant, timeout_at};
 
+use super::dependencies::Sighting;
 use super::exit::ExitReason;
 use super::machine::{ChildEvent, FailureStreak};
 use super::policy::Settings;
@@ -25,6 +26,8 @@ impl<T: Clone + Send + Sync + Unpin + 'static> ChildValue for T {}
 pub enum ChildStatus<T> {
     /// Stopped on purpose, or about to be; [`ChildRef::wake`] starts it.
     Idle,
+    /// Needed, but blocked: it starts once [`ChildRef::unblock`] is called.
+    Waiting,
     Starting,
     Up {
         value: T,
@@ -47,6 +50,7 @@ impl<T> ChildStatus<T> {
     pub fn phase(&self) -> ChildPhase {
         match self {
             Self::Idle => ChildPhase::Idle,
+            Self::Waiting => ChildPhase::Waiting,
             Self::Starting => ChildPhase::Starting,
             Self::Up { .. } => ChildPhase::Up,
             Self::Backoff { .. } => ChildPhase::Backoff,
@@ -59,7 +63,12 @@ impl<T> ChildStatus<T> {
     pub fn next_attempt(&self) -> Option<Instant> {
         match self {
             Self::Backoff { next_attempt } | Self::Broken { next_attempt } => Some(*next_attempt),
-            Self::Idle | Self::Starting | Self::Up { .. } | Self::Stopping | Self::Stopped => None,
+            Self::Idle
+            | Self::Waiting
+            | Self::Starting
+            | Self::Up { .. }
+            | Self::Stopping
+            | Self::Stopped => None,
         }
     }
 }
@@ -84,6 +93,11 @@ pub struct ChildSnapshot<T> {
     pub panics: u64,
     /// Number of killed incarnations whose thread was blocked.
     pub stuck: u64,
+    /// Whether an incarnation exists, even if it is leaving.
+    pub is_running: bool,
+    pub is_blocked: bool,
+    /// Number of failures since the supervisor started.
+    pub failures_total: u64,
 }
 
 /// The child is currently unavailable.
@@ -124,8 +138,10 @@ pub(crate) enum Control<T> {
     Event(ChildEvent),
     /// Settings, and the factory if the child's spec changed.
     Configure(Settings, Option<Start<T>>),
-    /// Stop the child until it is needed, if the closure confirms that it is unused.
-    IdleIf(Box<dyn Fn() -> bool + Send>),
+    /// Let a child that is up leave for this event, if the closure confirms that it is unused.
+    LeaveIf(Box<dyn Fn() -> bool + Send>, ChildEvent),
+    /// Answered with what happens next, in sentences.
+    Explain(oneshot::Sender<Vec<String>>),
     /// Acknowledged once all earlier commands have been handled.
     Barrier(oneshot::Sender<()>),
 }
@@ -248,7 +264,7 @@ impl<T: ChildValue> ChildRef<T> {
                         continue;
                     }
                 }
-                ChildPhase::Starting | ChildPhase::Up => {}
+                ChildPhase::Waiting | ChildPhase::Starting | ChildPhase::Up => {}
             }
             confirmed = false;
             match timeout_at(deadline, changes.changed()).await {
@@ -266,6 +282,21 @@ impl<T: ChildValue> ChildRef<T> {
     /// The complete state of the child.
     pub fn snapshot(&self) -> ChildSnapshot<T> {
         self.0.snapshot.borrow().clone()
+    }
+
+    pub(crate) fn is_blocked(&self) -> bool {
+        self.0.snapshot.borrow().is_blocked
+    }
+
+    /// The state of the child on which its dependants and its group decide.
+    pub fn sighting(&self) -> Sighting {
+        let snapshot = self.0.snapshot.borrow();
+        Sighting {
+            phase: snapshot.status.phase(),
+            is_running: snapshot.is_running,
+            generation: snapshot.generation,
+            failures: snapshot.failures_total,
+        }
     }
 
     /// A receiver that is notified of each change.
@@ -305,6 +336,14 @@ impl<T: ChildValue> ChildRef<T> {
         }
     }
 
+    /// Explains the next steps of the child in sentences.
+    pub async fn explain(&self) -> Vec<String> {
+        let (explained, sentences) = oneshot::channel();
+        self.send(Control::Explain(explained));
+        let gone = || vec!["It is gone.".to_owned()];
+        sentences.await.unwrap_or_else(|_| gone())
+    }
+
     /// Starts an idle child, and skips the wait of a failed one. A child that is up is not
     /// affected.
     pub fn wake(&self) {
@@ -327,7 +366,13 @@ impl<T: ChildValue> ChildRef<T> {
     /// it idle during the check, so a caller that registers itself before [`ChildRef::current`] is
     /// either seen by the check, or sees the child idle and wakes it.
     pub fn idle_if(&self, is_unused: impl Fn() -> bool + Send + 'static) {
-        self.send(Control::IdleIf(Box::new(is_unused)));
+        self.send(Control::LeaveIf(Box::new(is_unused), ChildEvent::Idle));
+    }
+
+    /// Like [`ChildRef::idle_if`], but restarts the child.
+    pub fn recycle_if(&self, is_unused: impl Fn() -> bool + Send + 'static) {
+        let event = ChildEvent::Reconnect("recycled");
+        self.send(Control::LeaveIf(Box::new(is_unused), event));
     }
 
     /// Takes the child out of service: it is asked to leave, and only [`ChildRef::release`]
@@ -339,6 +384,18 @@ impl<T: ChildValue> ChildRef<T> {
     /// Ends a hold: the child is started, and its earlier failures are forgotten.
     pub fn release(&self) {
         self.send(Control::Event(ChildEvent::Release));
+    }
+
+    /// Keeps the child from running until [`ChildRef::unblock`]. A child that runs is asked to leave,
+    /// which is no failure; one that is needed waits. Restarts are counted by `reason`, which must
+    /// come from a small set.
+    pub fn block(&self, reason: &'static str) {
+        self.send(Control::Event(ChildEvent::Block(reason)));
+    }
+
+    /// Ends a block: a child that is needed is started.
+    pub fn unblock(&self) {
+        self.send(Control::Event(ChildEvent::Unblock));
     }
 
     /// Asks the child to leave permanently. Callers fail from now on.

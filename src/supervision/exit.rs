@@ -85,21 +85,27 @@ impl ExitReason {
     pub fn known_cause(&self) -> Option<Cause> {
         match self {
             Self::StartTimeout => Some(Cause::TimedOut),
-            _ => self.error()?.downcast_ref::<Reason>()?.cause(),
+            _ => self.reason()?.cause(),
         }
     }
 
     /// Minimum wait before the next attempt, if the failure states one.
     pub fn retry_after(&self) -> Option<Duration> {
-        self.error()?.downcast_ref::<Reason>()?.retry_after()
+        self.reason()?.retry_after()
+    }
+
+    fn reason(&self) -> Option<&Reason> {
+        self.error()?.downcast_ref()
     }
 
     /// Whether another attempt makes no sense until something changes.
     pub fn is_final(&self) -> bool {
-        let reason = self
-            .error()
-            .and_then(|error| error.downcast_ref::<Reason>());
-        reason.is_some_and(Reason::is_final)
+        self.reason().is_some_and(Reason::is_final)
+    }
+
+    /// Whether the child ended as planned, so that its restart is not counted as a failure.
+    pub fn is_planned(&self) -> bool {
+        self.reason().is_some_and(Reason::is_planned)
     }
 
     /// The classified cause of a failure if known, else [`ExitReason::code`]: a stable word for

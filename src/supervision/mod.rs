@@ -66,6 +66,74 @@
 //! # }).unwrap();
 //! ```
 //!
+//! # Dependencies
+//!
+//! Actors that depend on each other start in order and restart together with a [`DependencyMachine`]. It
+//! decides, and the owner of the children carries its orders out, here for a cache that needs a
+//! database:
+//!
+//! ```
+//! use actix::prelude::{Actor, ActorContext, Addr, AsyncContext, Context, Handler};
+//! use mcpvisor::supervision::{
+//!     Arbiters, ChildRef, ChildSpec, Member, Shutdown, Start, Supervisor, SupervisorLink,
+//!     DependencyMachine, DependencyOrder,
+//! };
+//! use tokio::time::Instant;
+//! # struct Worker(SupervisorLink<Addr<Worker>>);
+//! # impl Actor for Worker {
+//! #     type Context = Context<Self>;
+//! #     fn started(&mut self, ctx: &mut Self::Context) {
+//! #         self.0.ready(ctx.address());
+//! #     }
+//! # }
+//! # impl Handler<Shutdown> for Worker {
+//! #     type Result = ();
+//! #     fn handle(&mut self, _: Shutdown, ctx: &mut Self::Context) {
+//! #         ctx.stop();
+//! #     }
+//! # }
+//!
+//! fn carry_out(children: &[ChildRef<Addr<Worker>>], orders: Vec<DependencyOrder>) {
+//!     for order in orders {
+//!         match order {
+//!             DependencyOrder::Block(place, why) => children[place].block(why),
+//!             DependencyOrder::Unblock(place) => children[place].unblock(),
+//!             DependencyOrder::Wake(place) => children[place].wake(),
+//!             DependencyOrder::Leave(_) | DependencyOrder::Escalate(_) => {}
+//!         }
+//!     }
+//! }
+//!
+//! # actix::System::new().block_on(async {
+//! let member = |name: &str, depends_on: &[&str]| Member {
+//!     name: name.into(),
+//!     depends_on: depends_on.iter().map(|name| (*name).into()).collect(),
+//!     group: None,
+//!     blocked: true,
+//! };
+//! let members = vec![member("cache", &["database"]), member("database", &[])];
+//! let mut dependencies = DependencyMachine::try_new(members, DependencyMachine::default()).unwrap();
+//!
+//! let arbiters = Arbiters::current().unwrap();
+//! let children = ["cache", "database"].map(|name| {
+//!     let mut spec = ChildSpec::new(name, &arbiters, Start::new(|_, link| Worker(link)));
+//!     spec.blocked = true; // Until the machine unblocks it.
+//!     Supervisor::supervise(spec)
+//! });
+//! // After each change of a child: see `ChildRef::subscribe`.
+//! while children[0].current().is_err() {
+//!     for (place, child) in children.iter().enumerate() {
+//!         let orders = dependencies.observe(place, child.sighting(), Instant::now(), 0.5);
+//!         carry_out(&children, orders);
+//!     }
+//!     tokio::task::yield_now().await;
+//! }
+//! assert!(children[1].current().is_ok(), "the database was up before");
+//! # });
+//! ```
+//!
+//! docs/supervision.md has the table of its decisions.
+//!
 //! # Guarantees
 //!
 //! Each with the tests that prove it, in `tests/parts/supervision/` unless the path starts with
@@ -141,6 +209,12 @@
 //! 21. No incarnation's death loses a message in an inbox; a message that kills two incarnations is
 //!     dropped. `inbox::a_message_that_ended_an_incarnation_is_tried_once_more_and_then_given_up`
 //!
+//! 22. A blocked child does not run, and one that is needed starts when it is unblocked.
+//!     `properties::a_held_child_is_gone_and_a_released_one_is_not_lost`
+//! 23. A dependent child starts only after its dependencies are up, each strategy restarts exactly its
+//!     members in order, and no storm exceeds a group's budget.
+//!     `dependencies::properties::under_random_faults_the_order_and_the_budget_of_a_group_hold`
+//!
 //! # Limitations
 //!
 //! - **A child that blocks its thread cannot be killed** from within the process. This is detected
@@ -159,11 +233,15 @@ mod arbiters;
 mod backoff;
 mod child;
 mod child_ref;
+mod dependencies;
 mod exit;
 mod inbox;
 mod machine;
+mod outlook;
 mod policy;
+mod pulse;
 mod random;
+mod rollout;
 mod spec;
 mod supervisor;
 mod timer;
@@ -177,8 +255,17 @@ pub use exit::{Exit, ExitReason};
 pub use inbox::{Inbox, InboxItem};
 pub use machine::FailureStreak;
 pub use policy::{InvalidSettings, Settings, Tuning};
+pub use pulse::{Pulse, probe_delays};
 pub use random::{Random, SeededRandom, SystemRandom};
 
+pub use dependencies::{
+    Circle, DependencyMachine, DependencyOrder, GroupPolicy, GroupState, Member, Sighting,
+    Strategy, Wait, start_order,
+};
+pub use rollout::{
+    RolloutAction, RolloutEvent, RolloutMachine, RolloutPolicy, RolloutState, RolloutView, Sample,
+    SideFigures,
+};
 pub use spec::{ChildSpec, Shutdown, Start, SupervisorLink};
 pub use supervisor::Supervisor;
 pub use view::{ChildPhase, ChildView};

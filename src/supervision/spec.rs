@@ -132,6 +132,8 @@ pub struct ChildSpec<T> {
     pub random: Arc<dyn Random>,
     /// Whether the child stays idle until it is woken.
     pub lazy: bool,
+    /// Whether the child waits for [`super::ChildRef::unblock`] before its first start.
+    pub blocked: bool,
 }
 
 impl<T> ChildSpec<T> {
@@ -145,6 +147,7 @@ impl<T> ChildSpec<T> {
             key: 0,
             random: Arc::new(SystemRandom::new()),
             lazy: false,
+            blocked: false,
         }
     }
 }

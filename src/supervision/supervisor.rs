@@ -14,6 +14,7 @@ use super::arbiters::ArbiterSite;
 use super::child_ref::{ChildRef, ChildSnapshot, ChildStatus, ChildValue, Control};
 use super::exit::{Exit, ExitReason};
 use super::machine::{Action, AfterExit, ChildEvent, ChildState, RestartMachine};
+use super::outlook;
 use super::spec::{ChildSpec, Shutdown, SupervisorLink};
 use super::timer::Timer;
 
@@ -62,10 +63,10 @@ impl<T: ChildValue> Supervisor<T> {
 
     fn supervise_on(spec: ChildSpec<T>, start: impl FnOnce(Self) -> Addr<Self>) -> ChildRef<T> {
         let (snapshot, receiver) = watch::channel(ChildSnapshot {
-            status: if spec.lazy {
-                ChildStatus::Idle
-            } else {
-                ChildStatus::Starting
+            status: match (spec.lazy, spec.blocked) {
+                (true, _) => ChildStatus::Idle,
+                (false, true) => ChildStatus::Waiting,
+                (false, false) => ChildStatus::Starting,
             },
             last_exit: None,
             since: Instant::now(),
@@ -75,9 +76,16 @@ impl<T: ChildValue> Supervisor<T> {
             escalations: 0,
             panics: 0,
             stuck: 0,
+            is_running: false,
+            is_blocked: spec.blocked,
+            failures_total: 0,
         });
         let name = spec.name.clone();
         let machine = RestartMachine::new(spec.settings.clone());
+        let machine = match spec.blocked {
+            true => machine.blocked(),
+            false => machine,
+        };
         let supervisor = Self {
             spec,
             machine,
@@ -143,6 +151,7 @@ impl<T: ChildValue> Supervisor<T> {
         let site = self.spec.arbiters.site(self.spec.key);
         log::debug!(child = &*self.spec.name, generation, arbiter = site.index; "starts");
         let shutdown = (self.spec.start.0)(&site, link, Box::new(on_exit));
+        self.snapshot.send_modify(|it| it.is_running = true);
         self.child = Some(RunningChild {
             shutdown,
             exit,
@@ -198,6 +207,7 @@ impl<T: ChildValue> Supervisor<T> {
         match self.machine.state() {
             ChildState::Idle if is_held => ChildStatus::Stopped,
             ChildState::Idle => ChildStatus::Idle,
+            ChildState::Blocked => ChildStatus::Waiting,
             ChildState::Starting { .. } => ChildStatus::Starting,
             ChildState::Up { .. } => match self.value.clone() {
                 Some(value) => ChildStatus::Up {
@@ -214,6 +224,7 @@ impl<T: ChildValue> Supervisor<T> {
             ChildState::Ending { then, .. } => match then {
                 AfterExit::Idle if !is_held => ChildStatus::Idle,
                 AfterExit::Idle | AfterExit::Stop => ChildStatus::Stopping,
+                AfterExit::Relaunch if self.machine.is_blocked() => ChildStatus::Waiting,
                 AfterExit::Relaunch | AfterExit::Fail(_) => ChildStatus::Starting,
             },
             ChildState::Stopped => ChildStatus::Stopped,
@@ -228,12 +239,20 @@ impl<T: ChildValue> Supervisor<T> {
             }
             snapshot.status = status;
             snapshot.streak = self.machine.streak();
+            snapshot.failures_total = self.machine.failures_total();
+            snapshot.is_running = self.child.is_some();
+            snapshot.is_blocked = self.machine.is_blocked();
         });
     }
 
     /// Callers see the child idle before the check runs, so the check sees every caller that
     /// arrives in between.
-    fn idle_if(&mut self, is_unused: &dyn Fn() -> bool, ctx: &mut Context<Self>) {
+    fn leave_if(
+        &mut self,
+        is_unused: &dyn Fn() -> bool,
+        event: ChildEvent,
+        ctx: &mut Context<Self>,
+    ) {
         if !matches!(self.machine.state(), ChildState::Up { .. }) {
             return;
         }
@@ -243,7 +262,7 @@ impl<T: ChildValue> Supervisor<T> {
             std::mem::swap(&mut snapshot.since, &mut since);
         });
         if is_unused() {
-            return self.handle_event(ChildEvent::Idle, ctx);
+            return self.handle_event(event, ctx);
         }
         let status = self.status();
         self.snapshot.send_modify(|snapshot| {
@@ -279,9 +298,10 @@ impl<T: ChildValue> Supervisor<T> {
         if let Some(wait) = reason.retry_after() {
             self.machine.wait_until(Instant::now() + wait);
         }
-        let event = match reason.is_final() {
-            true => ChildEvent::GiveUp,
-            false => ChildEvent::Exit,
+        let event = match (reason.is_final(), reason.is_planned()) {
+            (true, _) => ChildEvent::GiveUp,
+            (false, true) => ChildEvent::PlannedExit,
+            (false, false) => ChildEvent::Exit,
         };
         self.handle_event(event, ctx);
         let state = self.machine.state();
@@ -345,6 +365,7 @@ fn describe_next_step(state: &ChildState, now: Instant) -> String {
             "ended and is being restarted".to_owned()
         }
         ChildState::Idle => "idle".to_owned(),
+        ChildState::Blocked => "waits for others".to_owned(),
         ChildState::Stopped => "stopped".to_owned(),
     }
 }
@@ -423,8 +444,11 @@ impl<T: ChildValue> Handler<Control<T>> for Supervisor<T> {
                 }
                 self.handle_event(ChildEvent::Configure { settings, renew }, ctx);
             }
-            Control::IdleIf(is_unused) => self.idle_if(&is_unused, ctx),
+            Control::LeaveIf(is_unused, event) => self.leave_if(&is_unused, event, ctx),
             // Ignore an error: the requester no longer waits.
+            Control::Explain(explained) => {
+                drop(explained.send(outlook::explain(&self.machine, Instant::now())));
+            }
             Control::Barrier(reached) => drop(reached.send(())),
         }
     }

@@ -15,6 +15,8 @@ pub enum ChildPhase {
     /// Stopped on purpose: not woken yet, unused, or ended normally.
     #[default]
     Idle,
+    /// Needed, but kept from starting until something else is ready.
+    Waiting,
     /// Started but not ready.
     Starting,
     Up,
@@ -33,6 +35,7 @@ impl ChildPhase {
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Idle => "idle",
+            Self::Waiting => "waiting",
             Self::Starting => "starting",
             Self::Up => "up",
             Self::Backoff => "backoff",

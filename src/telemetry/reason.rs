@@ -43,6 +43,7 @@ pub struct Reason {
     cause: Option<Cause>,
     retry_after: Option<Duration>,
     is_final: bool,
+    is_planned: bool,
 }
 
 impl Reason {
@@ -59,6 +60,7 @@ impl Reason {
             cause: None,
             retry_after: None,
             is_final: false,
+            is_planned: false,
         }
     }
 
@@ -87,6 +89,17 @@ impl Reason {
         self
     }
 
+    /// Marks the end as planned, so that the restart is not counted as a failure.
+    #[must_use]
+    pub fn as_planned(mut self) -> Self {
+        self.is_planned = true;
+        self
+    }
+
+    pub fn is_planned(&self) -> bool {
+        self.is_planned
+    }
+
     pub fn is_final(&self) -> bool {
         self.is_final
     }
@@ -103,6 +116,7 @@ impl Reason {
             cause: None,
             retry_after: None,
             is_final: false,
+            is_planned: false,
         }
     }
 
@@ -114,6 +128,7 @@ impl Reason {
             cause: self.cause,
             retry_after: self.retry_after,
             is_final: self.is_final,
+            is_planned: self.is_planned,
         }
     }
 
@@ -126,6 +141,7 @@ impl Reason {
             cause: self.cause.or(other.cause),
             retry_after: self.retry_after.max(other.retry_after),
             is_final: self.is_final || other.is_final,
+            is_planned: self.is_planned || other.is_planned,
         }
     }
 }

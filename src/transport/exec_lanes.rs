@@ -10,12 +10,14 @@ use std::collections::hash_map::Entry;
 use std::ffi::OsString;
 use std::hash::{BuildHasher as _, RandomState};
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
 
 use tokio::process::{Child, Command};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
+
+use super::check_program;
 
 /// Maximum threads; further programs share existing ones.
 const LANES_MAX: usize = 64;
@@ -23,8 +25,30 @@ const LANES_MAX: usize = 64;
 /// Maximum children that wait for one thread.
 const WAITING_MAX: usize = 64;
 
-/// A command to execute, and the channel for its child.
-type Execution = (Command, oneshot::Sender<io::Result<Child>>);
+/// A program that a launcher runs, and the `PATH` in which it is looked for. Whether it exists is
+/// checked here, because looking can hang as well.
+#[derive(Debug)]
+pub(crate) struct CheckedProgram {
+    pub(crate) name: OsString,
+    pub(crate) path: OsString,
+}
+
+/// A command to execute, the program that it launches, and the channel for its child.
+struct Execution {
+    command: Command,
+    program: Option<CheckedProgram>,
+    reply: oneshot::Sender<io::Result<Child>>,
+}
+
+impl Execution {
+    fn start(&mut self) -> io::Result<Child> {
+        if let Some(program) = &self.program {
+            let directory = self.command.as_std().get_current_dir();
+            check_program(Path::new(&program.name), &program.path, directory)?;
+        }
+        self.command.kill_on_drop(true).spawn()
+    }
+}
 
 /// Key of a thread: the program that it executes, and its working directory.
 #[derive(PartialEq, Eq, Hash)]
@@ -50,9 +74,16 @@ impl ExecLanes {
     pub(super) fn spawn(
         &mut self,
         command: Command,
+        program: Option<CheckedProgram>,
     ) -> io::Result<oneshot::Receiver<io::Result<Child>>> {
         let (reply, child) = oneshot::channel();
-        match self.lane_of(&command)?.try_send((command, reply)) {
+        let lane = self.lane_of(&command, program.as_ref())?;
+        let execution = Execution {
+            command,
+            program,
+            reply,
+        };
+        match lane.try_send(execution) {
             Ok(()) => Ok(child),
             Err(TrySendError::Full(_)) => Err(io::Error::other(
                 "earlier starts of this program are still hanging",
@@ -63,10 +94,15 @@ impl ExecLanes {
         }
     }
 
-    fn lane_of(&mut self, command: &Command) -> io::Result<&SyncSender<Execution>> {
+    fn lane_of(
+        &mut self,
+        command: &Command,
+        program: Option<&CheckedProgram>,
+    ) -> io::Result<&SyncSender<Execution>> {
         let command = command.as_std();
+        let launched = program.map(|program| program.name.as_os_str());
         let key = LaneKey {
-            program: command.get_program().to_owned(),
+            program: launched.unwrap_or(command.get_program()).to_owned(),
             directory: command.get_current_dir().map(PathBuf::from),
         };
         if self.lanes.len() >= LANES_MAX && !self.lanes.contains_key(&key) {
@@ -89,11 +125,12 @@ fn start_lane() -> io::Result<SyncSender<Execution>> {
     let thread = std::thread::Builder::new().name("process-starter".to_owned());
     thread.spawn(move || {
         let _runtime = runtime.enter();
-        for (mut command, reply) in executions {
+        for mut execution in executions {
             // The connection can have timed out while earlier starts hung.
-            if !reply.is_closed() {
+            if !execution.reply.is_closed() {
+                let started = execution.start();
                 // If the connection is gone, the child is dropped, which kills it.
-                let _ = reply.send(command.kill_on_drop(true).spawn());
+                let _ = execution.reply.send(started);
             }
         }
     })?;

@@ -17,6 +17,7 @@ mod link_sink;
 mod messages;
 mod orphans;
 mod process;
+mod program;
 mod proxy;
 mod recorder;
 mod settings;
@@ -48,16 +49,18 @@ pub use http::web_client::WebClient;
 pub use http_connector::HttpConnector;
 pub use large_answers::LargeAnswers;
 pub use process::{ProcessExit, ProcessOwner, raise_open_files};
-pub(crate) use process::{ProcessUsage, process_usage};
+pub(crate) use process::{ProcessUsage, open_descriptors, process_usage};
+pub use program::find_program;
+pub(crate) use program::{check_program, is_program};
 pub use proxy::{InvalidProxy, Proxy, ProxyChoice};
 pub use recorder::{
     LinkRecording, MessageReport, PendingCall, Recorder, RecorderSettings, RecordingReport,
 };
 pub use settings::{
-    ChildLimits, ForwardedHeader, HttpKind, HttpSettings, InheritEnv, StdioSettings,
+    ChildLimits, ForwardedHeader, HttpKind, HttpSettings, InheritEnv, StdioSettings, TreeLimits,
 };
 pub use spawner::Spawner;
-pub use stdio::{PASSED_VARIABLES, StdioConnector};
+pub use stdio::{PASSED_VARIABLES, ServerSandbox, StdioConnector};
 pub use tls::{Tls, TlsFiles, TlsFilesError, install_crypto_provider};
 
 pub(crate) use proxy::tunnel_answer;

@@ -16,6 +16,7 @@ use crate::credentials::{Credential, OAuthSettings};
 use crate::masking::{
     public_url, secrets_in_arguments, secrets_in_header, secrets_in_url, secrets_named,
 };
+use crate::sandbox::SandboxSettings;
 
 /// A child process that communicates over its standard input and output.
 #[derive(Clone, Debug)]
@@ -33,6 +34,7 @@ pub struct StdioSettings {
     /// Duration of each step of stopping: after closing stdin, and after SIGTERM.
     pub stop_grace: Duration,
     pub limits: ChildLimits,
+    pub sandbox: SandboxSettings,
 }
 
 /// Which variables of the gateway's environment a child inherits.
@@ -51,7 +53,7 @@ impl Default for InheritEnv {
 }
 
 /// Limits that the system enforces on each process of a child; `None` sets no limit.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct ChildLimits {
     /// Private writable memory, in bytes (`RLIMIT_DATA`). Memory that is only reserved, as by V8 or
     /// Go, does not count.
@@ -60,6 +62,19 @@ pub struct ChildLimits {
     pub cpu_max: Option<Duration>,
     /// Open files, sockets and pipes at the same time.
     pub open_files_max: Option<u64>,
+    pub tree: TreeLimits,
+}
+
+/// Limits of a child with all processes that it starts, enforced by a control group; `None` sets no
+/// limit.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct TreeLimits {
+    /// Memory, in bytes. Beyond it, the kernel kills all processes of the tree.
+    pub memory: Option<u64>,
+    /// Share of the machine's CPU time, in cores.
+    pub cpu: Option<f64>,
+    /// Processes and threads; more cannot be started.
+    pub pids: Option<u64>,
 }
 
 /// Transport of a server behind a URL.

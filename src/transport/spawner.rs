@@ -7,6 +7,7 @@
 
 use std::future::pending;
 use std::io;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::process::{Child, Command};
@@ -17,11 +18,11 @@ use tokio_util::sync::CancellationToken;
 
 use super::ChildLimits;
 use super::child_reaper::{ChildOrphans, ChildReaper, GroupHandle};
-use super::exec_lanes::ExecLanes;
+use super::exec_lanes::{CheckedProgram, ExecLanes};
 use super::orphans::{KILL_WAIT_MAX, OrphanFinder};
 use super::process::{
-    ChildPipes, FINDS_TAGGED_PROCESSES, OrphanScope, ProcessExit, ProcessGroup, ProcessOwner,
-    TAG_VARIABLE, prepare,
+    ChildCgroup, ChildEnd, ChildPipes, FINDS_TAGGED_PROCESSES, OrphanScope, ProcessGroup,
+    ProcessOwner, ServerCgroups, TAG_VARIABLE, prepare,
 };
 
 /// Maximum children that wait to be started.
@@ -34,6 +35,8 @@ pub struct Spawner {
     commands: mpsc::Sender<SpawnerCommand>,
     /// Whether no processes of earlier gateways are left, so that children can start.
     is_clear: watch::Sender<bool>,
+    /// Where the children's control groups are, or why they have none.
+    cgroups: Result<ServerCgroups, Arc<str>>,
 }
 
 #[derive(Debug)]
@@ -50,6 +53,8 @@ enum SpawnerCommand {
 pub(crate) struct SpawnRequest {
     /// All three standard streams must be piped.
     pub(crate) command: Command,
+    /// The program that the command runs, if it is a launcher.
+    pub(crate) program: Option<CheckedProgram>,
     /// Time for descendants to exit after their leader, before they are killed.
     pub(crate) grace: Duration,
     pub(crate) limits: ChildLimits,
@@ -61,7 +66,7 @@ pub(crate) struct SpawnedChild {
     /// Process id, which is also the id of its process group.
     pub(crate) leader: Option<u32>,
     pub(crate) pipes: ChildPipes,
-    pub(crate) exit: oneshot::Receiver<ProcessExit>,
+    pub(crate) exit: oneshot::Receiver<ChildEnd>,
     pub(crate) group: GroupHandle,
 }
 
@@ -77,13 +82,19 @@ impl Spawner {
             .build()?;
         let (commands, queue) = mpsc::channel(COMMANDS_MAX);
         let is_clear = watch::Sender::new(true);
+        let cgroups = ServerCgroups::claim();
+        let groups = cgroups.clone().ok();
         std::thread::Builder::new()
             .name("process-keeper".to_owned())
             .spawn({
                 let is_clear = is_clear.clone();
-                move || runtime.block_on(run(queue, OrphanFinder::new(instance), is_clear))
+                move || runtime.block_on(run(queue, OrphanFinder::new(instance), is_clear, groups))
             })?;
-        Ok(Self { commands, is_clear })
+        Ok(Self {
+            commands,
+            is_clear,
+            cgroups: cgroups.map_err(Into::into),
+        })
     }
 
     /// Begins to end all processes that earlier gateways of the same data directory left behind:
@@ -100,6 +111,11 @@ impl Spawner {
     pub async fn stop(&self) {
         // An error implies that the thread has ended.
         let _ = self.ask(SpawnerCommand::Stop).await;
+    }
+
+    /// Why the limits of process trees are not enforced; `None` if they are.
+    pub fn missing_cgroups(&self) -> Option<&str> {
+        self.cgroups.as_ref().err().map(AsRef::as_ref)
     }
 
     pub(crate) async fn spawn(&self, order: SpawnRequest) -> io::Result<SpawnedChild> {
@@ -125,6 +141,7 @@ async fn run(
     mut queue: mpsc::Receiver<SpawnerCommand>,
     finder: OrphanFinder,
     is_clear: watch::Sender<bool>,
+    cgroups: Option<ServerCgroups>,
 ) {
     let stop = CancellationToken::new();
     let mut lanes = ExecLanes::default();
@@ -139,7 +156,7 @@ async fn run(
                         finder: finder.clone(),
                         child: numbers.next().unwrap_or_default(),
                     };
-                    let starting = execute(*order, &marked, &mut lanes);
+                    let starting = execute(*order, &marked, &mut lanes, cgroups.as_ref());
                     children.spawn(keep(starting, marked, stop.clone(), reply));
                 }
                 Some(SpawnerCommand::EndOrphans(grace)) => {
@@ -186,16 +203,32 @@ async fn end_orphans(finder: OrphanFinder, grace: Duration, stop: CancellationTo
 /// A child that is being started, and the time for its descendants to exit.
 struct Starting {
     child: io::Result<oneshot::Receiver<io::Result<Child>>>,
+    cgroup: Option<ChildCgroup>,
     grace: Duration,
 }
 
-fn execute(mut order: SpawnRequest, orphans: &ChildOrphans, lanes: &mut ExecLanes) -> Starting {
-    prepare(&mut order.command, order.limits);
+fn execute(
+    mut order: SpawnRequest,
+    orphans: &ChildOrphans,
+    lanes: &mut ExecLanes,
+    cgroups: Option<&ServerCgroups>,
+) -> Starting {
+    let create = |cgroups: &ServerCgroups| cgroups.create(orphans.child, order.limits.tree);
+    let cgroup = cgroups.map(create).transpose();
+    let prepared = cgroup.and_then(|cgroup| {
+        prepare(&mut order.command, order.limits, cgroup.as_ref())?;
+        Ok(cgroup)
+    });
     let tag = orphans.finder.instance().tag(orphans.child);
     // Set last, so that no configuration can hide a child.
     order.command.env(TAG_VARIABLE, tag);
+    let (cgroup, child) = match prepared {
+        Ok(cgroup) => (cgroup, lanes.spawn(order.command, order.program)),
+        Err(error) => (None, Err(error)),
+    };
     Starting {
-        child: lanes.spawn(order.command),
+        child,
+        cgroup,
         grace: order.grace,
     }
 }
@@ -207,7 +240,7 @@ async fn keep(
     stop: CancellationToken,
     mut reply: oneshot::Sender<io::Result<SpawnedChild>>,
 ) {
-    let grace = starting.grace;
+    let (grace, cgroup) = (starting.grace, starting.cgroup.clone());
     let started = tokio::select! {
         started = started(starting) => started,
         // The system can hang; a child that starts later is killed.
@@ -216,7 +249,7 @@ async fn keep(
     };
     let taken = started.and_then(|mut child| {
         // From here on, an early return kills the child.
-        let (leader, group) = (child.id(), ProcessGroup::of(&child));
+        let (leader, group) = (child.id(), ProcessGroup::of(&child, cgroup.clone()));
         let pipes = ChildPipes::take(&mut child)?;
         Ok((child, leader, group, pipes))
     });
@@ -235,12 +268,17 @@ async fn keep(
         group,
     }));
     let exit = reaper.wait_for_leader(child).await;
-    let _ = exit_sender.send(exit);
+    let _ = exit_sender.send(ChildEnd {
+        exit,
+        out_of_memory: cgroup.as_ref().is_some_and(ChildCgroup::ran_out_of_memory),
+    });
     reaper.end_descendants(grace).await;
     reaper.end_child_orphans(&orphans, grace).await;
     drop(reaper);
     let _ = gone_sender.send(());
     orphans.end_late(grace, &stop).await;
+    // The killed processes have had time to end, so the group can be removed now.
+    drop(cgroup);
 }
 
 async fn started(starting: Starting) -> io::Result<Child> {

@@ -104,7 +104,7 @@ async fn without_a_key_that_holds_every_request_is_refused() {
     let in_url = Http::post(gateway.address, INITIALIZE).path("/mcp?access_token=first-key");
     refused(in_url.send().await).await;
     // Whoever watches the gateway has no key.
-    for path in ["/health", "/healthz", "/readyz"] {
+    for path in ["/health", "/healthz", "/livez", "/readyz"] {
         assert_eq!(new("GET", path).send().await.status, 200, "{path}");
     }
     let answer = with_key(requests()[2].clone(), "first-key").send().await;

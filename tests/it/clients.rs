@@ -6,6 +6,7 @@ use std::process::Output;
 use serde_json::{Value, json};
 
 use crate::auth::KEYS;
+use crate::dashboard::Browser;
 use crate::operating::run;
 use crate::support::{Gateway, Http, INITIALIZE, Setup, example, quick};
 
@@ -46,6 +47,39 @@ impl Home {
     fn read(&self, path: &str) -> String {
         fs::read_to_string(self.0.path("home").join(path)).unwrap()
     }
+}
+
+#[tokio::test]
+async fn a_client_is_connected_and_disconnected_in_the_dashboard() {
+    let gateway = gateway_with_home(&(quick() + &example("one") + KEYS)).await;
+    let file = gateway.setup.path("home/.cursor/mcp.json");
+    fs::create_dir_all(file.parent().unwrap()).unwrap();
+    fs::write(&file, r#"{"mcpServers": {"other": {"command": "x"}}}"#).unwrap();
+    let browser = Browser::sign_in(&gateway).await;
+    let press = async |path: &str| {
+        let answer = browser.form(path, &[]).await.send().await;
+        assert_eq!(answer.status, 303, "{answer:?}");
+        browser.page("/ui/connect").await
+    };
+    let page = browser.page("/ui/connect").await;
+    assert!(page.contains("/ui/connect/cursor/connect\""), "{page}");
+    assert!(!page.contains("/ui/connect/zed/"), "{page}");
+
+    let page = press("/ui/connect/cursor/connect").await;
+    assert!(page.contains("/ui/connect/cursor/disconnect\""), "{page}");
+    let text = fs::read_to_string(&file).unwrap();
+    let entries: Value = serde_json::from_str(&text).unwrap();
+    let entry = &entries["mcpServers"]["mcpvisor"];
+    let key = entry["headers"]["Authorization"].as_str().unwrap();
+    let opened = Http::post(gateway.address, INITIALIZE).header("Authorization", key);
+    assert_eq!(opened.send().await.status, 200);
+
+    press("/ui/connect/cursor/disconnect").await;
+    let text = fs::read_to_string(&file).unwrap();
+    let entries: Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(entries, json!({"mcpServers": {"other": {"command": "x"}}}));
+    let unknown = browser.form("/ui/connect/--help/connect", &[]).await;
+    assert_eq!(unknown.send().await.status, 409);
 }
 
 #[test]

@@ -85,6 +85,7 @@ async fn every_fault_is_found_with_what_to_do() {
     let config = format!(
         "[servers.gone]\ncommand = \"no-such-program\"\n\
          [servers.node]\ncommand = \"bin/node\"\n\
+         [servers.newest]\ncommand = \"npx\"\nargs = [\"-y\", \"@a/b\"]\n\
          [servers.lacks]\ncommand = \"x\"\nenv = {{ T = \"${{NO_SUCH}}\" }}\n\
          [servers.shut]\nurl = \"http://{free}/mcp\"\n\
          [servers.nowhere]\nurl = \"https://no.such.invalid/mcp\"\n",
@@ -122,6 +123,11 @@ async fn every_fault_is_found_with_what_to_do() {
         ("its group can change it", "warning", "chmod g-w"),
         ("accessible to other users", "warning", "chmod 700"),
         ("no gateway runs", "note", "mcpvisor serve"),
+        (
+            "`newest` runs the newest version of @a/b",
+            "note",
+            "mcpvisor servers upgrade newest --to VERSION",
+        ),
     ];
     for (part, level, advice) in table {
         let (found_level, found_advice) = found(&report, part);

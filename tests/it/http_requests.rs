@@ -29,7 +29,7 @@ async fn other_methods_are_refused_with_a_json_rpc_error() {
             assert_eq!(body["id"], Value::Null);
         }
     }
-    for path in ["/health", "/healthz", "/readyz"] {
+    for path in ["/health", "/healthz", "/livez", "/readyz"] {
         let answer = Http::new(gateway.address, "PUT", path).send().await;
         refusal(answer, 405, "http_method_not_allowed").await;
         let head = Http::new(gateway.address, "HEAD", path).send().await;

@@ -77,7 +77,13 @@ async fn metrics_are_those_that_are_documented_and_follow_what_happens() {
     let client = Client::open(&gateway).await;
     let said = client.call("one__echo", json!({"message": "m"})).await;
     assert_eq!(text_of(&said), "m");
-    let text = scrape(&metrics).await;
+    // The process that compared the lists ends.
+    let text = until("one process", || async {
+        let text = scrape(&metrics).await;
+        text.contains("mcpvisor_children{server=\"one\"} 1\n")
+            .then_some(text)
+    })
+    .await;
     assert_samples(
         &text,
         &[

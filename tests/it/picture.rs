@@ -55,6 +55,7 @@ async fn shown() -> String {
         })
         .await;
     }
+    gateway.wait_compared().await;
     text_of(&gateway).await
 }
 

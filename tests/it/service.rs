@@ -118,6 +118,9 @@ async fn the_manager_receives_every_event() {
         target.to_string_lossy().starts_with("socket:")
     });
     assert_eq!(sockets.count(), 0);
+    // The watchdog is told that every thread runs.
+    manager.order("watchdog").await;
+    assert_eq!(manager.received("alive").await, ["alive"]);
     manager.order("hangup").await;
     let received = manager.received("STATUS=").await;
     // Once, although the file is also read again.

@@ -174,6 +174,28 @@ call() {
     "arguments":{"message":"packed"}}}' | grep -q packed || fail "the tool does not answer"
 }
 
+# A worker of the service is blocked: `/livez` names it, and systemd's watchdog restarts the gateway.
+survives_a_blocked_worker() {
+  local process blocker
+  process=$(main_process)
+  python3 tests/packages/block_worker.py "$group/system.slice/mcpvisor.service" > "$work/blocked" 2>&1 &
+  blocker=$!
+  wait_until 100 is_named "$blocker" || fail "/livez names no blocked worker: $(cat "$work/blocked" "$work/livez")"
+  wait_until 300 is_another || fail "the watchdog does not restart the gateway"
+  wait "$blocker" || fail "$(cat "$work/blocked")"
+  runs
+}
+
+# Connections that the blocked worker accepts are not answered.
+is_named() {
+  nsenter --net --target "$init" curl -s --max-time 2 "$url/livez" > "$work/livez"
+  grep -q '"blocked","threads":\["worker ' "$work/livez"
+}
+
+is_another() {
+  [ "$(main_process)" != "$process" ]
+}
+
 # alone PROGRAM CONFIG: no shell, no library, nothing but its configuration.
 alone() {
   local root=$work/alone
@@ -228,6 +250,9 @@ try_deb() {
   sed -i 's/^Version: .*/Version: 99.0.0/' "$work/next/DEBIAN/control"
   echo '# changed by the next version' >> "$work/next$config"
   dpkg-deb -Znone -b "$work/next" "$root/next.deb" > /dev/null
+  # Sooner than the unit says, so that the test need not wait for it.
+  mkdir -p "$root/etc/systemd/system/mcpvisor.service.d"
+  printf '[Service]\nWatchdogSec=12s\n' > "$root/etc/systemd/system/mcpvisor.service.d/watchdog.conf"
   boot "$root"
   inside dpkg --install /mcpvisor.deb > "$work/dpkg" 2>&1 || fail "$(cat "$work/dpkg")"
   inside systemd-analyze verify mcpvisor.socket mcpvisor.service > "$work/verify" 2>&1 \
@@ -236,6 +261,8 @@ try_deb() {
   use
   echo '# changed here' >> "$root$config"
   inside systemctl reload mcpvisor.service
+  call
+  survives_a_blocked_worker
   call
   process=$(main_process)
   address=$(opening)

@@ -1,6 +1,7 @@
-//! `/health`, `/healthz` and `/readyz`.
+//! `/health`, `/healthz`, `/livez` and `/readyz`.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use actix_web::http::StatusCode;
 use actix_web::{HttpResponse, web};
@@ -35,6 +36,9 @@ pub struct ServerHealth {
     pub reason: Option<String>,
 }
 
+/// A thread that runs nothing for this long counts as blocked.
+pub const THREAD_BLOCKED_AFTER: Duration = Duration::from_secs(1);
+
 /// Effect of a failing disk on clients.
 const STORE_FAILS: &str = "state is kept in memory only";
 
@@ -54,7 +58,7 @@ impl Health {
 /// Called for each health request.
 pub type HealthSource = Arc<dyn Fn() -> Health + Send + Sync>;
 
-/// Liveness: always 200 while the process serves; problems are in the body.
+/// The state for monitoring: always 200; problems are in the body.
 pub(super) async fn health(endpoints: web::Data<AdminEndpoints>) -> HttpResponse {
     let health = endpoints.health().await;
     let body = HealthBody {
@@ -65,6 +69,32 @@ pub(super) async fn health(endpoints: web::Data<AdminEndpoints>) -> HttpResponse
         servers: health.servers,
     };
     with_title_case_headers(HttpResponse::Ok().json(body))
+}
+
+/// Liveness for whatever restarts the gateway: 500 while a thread that serves or supervises is
+/// blocked, with its name, otherwise 200.
+pub(super) async fn live(endpoints: web::Data<AdminEndpoints>) -> HttpResponse {
+    let pulse = endpoints.parts().await.pulse.clone();
+    let asked = web::block(move || pulse.blocked(THREAD_BLOCKED_AFTER)).await;
+    // The answer is lost only if the process has no threads left to ask with.
+    let threads = asked.unwrap_or_else(|error| vec![error.to_string()]);
+    let (status, body) = match threads.is_empty() {
+        true => (
+            StatusCode::OK,
+            LiveBody {
+                status: "live",
+                threads,
+            },
+        ),
+        false => (
+            StatusCode::INTERNAL_SERVER_ERROR,
+            LiveBody {
+                status: "blocked",
+                threads,
+            },
+        ),
+    };
+    with_title_case_headers(HttpResponse::build(status).json(body))
 }
 
 /// Readiness for load balancers: 503 until lists can be served and during shutdown, otherwise 200
@@ -101,6 +131,15 @@ struct HealthBody {
     servers: Vec<ServerHealth>,
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<String>,
+}
+
+/// Body of `/livez`.
+#[derive(Serialize)]
+struct LiveBody {
+    status: &'static str,
+    /// The threads that are blocked.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    threads: Vec<String>,
 }
 
 /// Body of `/readyz`.

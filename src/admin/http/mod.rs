@@ -39,10 +39,11 @@ use super::base_url::OwnScheme;
 use super::operator::Operator;
 use super::ui::Dashboard;
 use crate::protocol::{ErrorKind, Failure};
+use crate::supervision::Pulse;
 
 pub(super) use owner::OwnerApi;
 
-pub use health::{Health, HealthSource, ServerHealth};
+pub use health::{Health, HealthSource, ServerHealth, THREAD_BLOCKED_AFTER};
 
 /// Rejects requests with a disallowed Host or Origin.
 pub type RequestCheck = Arc<dyn Fn(&HttpRequest) -> Result<(), Failure> + Send + Sync>;
@@ -53,6 +54,8 @@ pub type OperatorCheck = Arc<dyn Fn(&HttpRequest) -> LocalBoxFuture<'static, boo
 /// The parts of the gateway that answer requests.
 pub struct AdminParts {
     pub health: HealthSource,
+    /// The threads that serve and supervise.
+    pub pulse: Pulse,
     pub operator: Arc<Operator>,
 }
 
@@ -88,6 +91,12 @@ impl AdminEndpoints {
                 web::resource(["/health", "/healthz"])
                     .route(web::get().to(health::health))
                     .route(web::head().to(health::health))
+                    .default_service(web::route().to(only_get)),
+            )
+            .service(
+                web::resource("/livez")
+                    .route(web::get().to(health::live))
+                    .route(web::head().to(health::live))
                     .default_service(web::route().to(only_get)),
             )
             .service(

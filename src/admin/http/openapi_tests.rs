@@ -13,8 +13,8 @@ use super::route::Route;
 use super::routes::ROUTES;
 use crate::admin::crashes::Crashes;
 use crate::admin::messages::{
-    Approved, ApprovedDefinition, Keys, LogLevel, LoginRedirect, Logins, Notices, Ordered, Pins,
-    ServerLogs, Servers, Sessions, ToolOfServer, Tools,
+    Approved, ApprovedDefinition, Explanation, Keys, LogLevel, LoginRedirect, Logins, Notices,
+    Ordered, Pins, ServerLogs, Servers, Sessions, ToolOfServer, Tools, WantedVersion,
 };
 use crate::admin::notices::Notice;
 use crate::admin::operator::{LoginPage, RenewedToken};
@@ -52,8 +52,10 @@ POST /api/servers/{server}/stop -> 200 Ordered: Takes a server out of service
 POST /api/servers/{server}/restart -> 200 Ordered: Connects a server anew
 POST /api/servers/{server}/trip ToolOfServer -> 200 Ordered: Sends no calls to a server, or to a tool of it
 POST /api/servers/{server}/reset ToolOfServer -> 200 Ordered: Sends calls again
+POST /api/servers/{server}/upgrade WantedVersion -> 200 Ordered: Tries another version of a server beside the running one
 GET /api/servers/{server}/logs -> 200 ServerLogs: Shows the last lines of a server
 GET /api/servers/{server}/crashes -> 200 Crashes: Shows the crash reports of a server
+GET /api/servers/{server}/explain -> 200 Explanation: Tells what happens next to a server and why
 POST /api/servers/{server}/login LoginRedirect -> 200 LoginPage: Begins a login at a server
 GET /api/logins -> 200 Logins: Lists the logins at servers
 GET /oauth/authorize/{server} -> 302: Leads to the page to sign in at
@@ -98,6 +100,7 @@ fn typed_schemas() -> Vec<TypedSchema> {
         typed::<ApprovedDefinition>(),
         typed::<CallPage>(),
         typed::<Crashes>(),
+        typed::<Explanation>(),
         typed::<Keys>(),
         typed::<LogLevel>(),
         typed::<LogPage>(),
@@ -118,6 +121,7 @@ fn typed_schemas() -> Vec<TypedSchema> {
         typed::<Sessions>(),
         typed::<Status>(),
         typed::<ToolOfServer>(),
+        typed::<WantedVersion>(),
         typed::<Tools>(),
     ]
 }

@@ -47,6 +47,9 @@ pub(super) const ROUTES: &[Route] = &[
     Route::post("/api/servers/{server}/reset", Optional, |call| {
         Box::pin(servers::reset(call))
     }),
+    Route::post("/api/servers/{server}/upgrade", Optional, |call| {
+        Box::pin(servers::upgrade(call))
+    }),
     Route::post("/api/servers/{server}/kill", None, |call| {
         Box::pin(servers::kill(call))
     })
@@ -56,6 +59,9 @@ pub(super) const ROUTES: &[Route] = &[
     }),
     Route::get("/api/servers/{server}/crashes", &[], |call| {
         Box::pin(servers::crashes(call))
+    }),
+    Route::get("/api/servers/{server}/explain", &[], |call| {
+        Box::pin(servers::explain(call))
     }),
     Route::get("/api/crashes", &["server"], |call| {
         Box::pin(servers::all_crashes(call))

@@ -2,7 +2,9 @@
 
 use super::answer::ApiAnswer;
 use super::request::ApiRequest;
-use crate::admin::messages::{Ordered, ServerLogs, Servers, ToolOfServer};
+use crate::admin::messages::{
+    Explanation, Ordered, ServerLogs, Servers, ToolOfServer, WantedVersion,
+};
 use crate::admin::operator::{Inoperable, selected};
 use crate::admin::status::ServerStatus;
 use crate::downstream::ServerOrder;
@@ -64,6 +66,11 @@ pub(super) async fn reset(mut call: ApiRequest<'_>) -> Result<ApiAnswer, Failure
     order(call, ServerOrder::Reset(tool)).await
 }
 
+pub(super) async fn upgrade(mut call: ApiRequest<'_>) -> Result<ApiAnswer, Failure> {
+    let WantedVersion { to } = call.read_body()?;
+    order(call, ServerOrder::Upgrade(to)).await
+}
+
 /// The outcome as text, and the server's status afterwards.
 async fn order(call: ApiRequest<'_>, order: ServerOrder) -> Result<ApiAnswer, Failure> {
     let name = find(&call)?.name;
@@ -85,6 +92,11 @@ pub(super) async fn crashes(call: ApiRequest<'_>) -> Result<ApiAnswer, Failure> 
     let server = find(&call)?;
     let crashes = call.operator.crashes(Some(&server.name)).await?;
     Ok(ApiAnswer::json(crashes))
+}
+
+pub(super) async fn explain(call: ApiRequest<'_>) -> Result<ApiAnswer, Failure> {
+    let sentences = call.operator.explain(&find(&call)?.name).await?;
+    Ok(ApiAnswer::json(Explanation { sentences }))
 }
 
 /// Crash reports of the server in the query, or of all servers. The server may have been removed

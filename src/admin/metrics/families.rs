@@ -39,6 +39,7 @@ pub(super) fn families(scrape: &Scrape) -> Vec<Family> {
     families.extend(scrape.process.iter().flat_map(of_process));
     families.extend(of_gateway(status));
     families.extend(of_actors(status));
+    families.push(of_groups(status));
     families.push(escalations(status));
     families.push(Family::new(
         "mcpvisor_mailbox_wait_seconds",
@@ -184,6 +185,19 @@ fn of_actors(status: &Status) -> [Family; 3] {
     ]
 }
 
+/// Metrics of groups of servers.
+fn of_groups(status: &Status) -> Family {
+    let groups = status.groups.iter();
+    let broken: Numbers = groups
+        .map(|group| {
+            let labels = vec![("group", group.name.clone())];
+            (labels, i64::from(group.state == "broken"))
+        })
+        .collect();
+    let about = "Whether a group of servers failed too often and is stopped (1)";
+    Family::new("mcpvisor_group_broken", about, Samples::Gauges(broken))
+}
+
 fn of_actor(actor: &ChildView) -> Labels {
     vec![("actor", actor.name.to_string())]
 }
@@ -241,6 +255,7 @@ mod tests {
 
     fn status(servers: usize) -> Status {
         let server = |number| ServerStatus {
+            sandbox: None,
             suspended: 0,
             id: format!("s{number}"),
             name: format!("s{number}"),
@@ -265,6 +280,7 @@ mod tests {
             actors: Vec::new(),
             config: ConfigView::default(),
             tls: None,
+            groups: Vec::new(),
             servers: (0..servers).map(server).collect(),
             notices: Vec::new(),
             counters: BTreeMap::new(),

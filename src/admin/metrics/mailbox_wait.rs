@@ -2,44 +2,29 @@
 //! sends a probe to every thread that runs actors.
 
 use std::collections::BTreeMap;
-use std::sync::mpsc;
 use std::time::Duration;
 
-use tokio::time::Instant;
-
 use super::family::Labels;
-use crate::supervision::Arbiters;
+use crate::supervision::{Arbiters, probe_delays};
 
 /// Maximum wait for a probe, and the reported value for slower threads.
 const WAIT_MAX: Duration = Duration::from_millis(500);
 
 /// Mailbox delay of each thread, in seconds. Blocks the calling thread.
 pub(super) fn mailbox_waits(arbiters: &Arbiters) -> BTreeMap<Labels, f64> {
-    let sent = Instant::now();
-    let mut waits = vec![WAIT_MAX; arbiters.count().get()];
-    let (probe, arrived) = mpsc::channel();
-    for thread in 0..waits.len() {
-        let probe = probe.clone();
-        let arrive = move || {
-            // Fails when the receiver has stopped waiting.
-            let _ = probe.send((thread, sent.elapsed()));
-        };
-        arbiters.at(thread).arbiter.spawn_fn(arrive);
-    }
-    drop(probe);
-    let left = || WAIT_MAX.saturating_sub(sent.elapsed());
-    while let Ok((thread, wait)) = arrived.recv_timeout(left()) {
-        waits[thread] = wait;
-    }
-    let waits = waits.iter().enumerate();
-    let waits =
-        waits.map(|(thread, wait)| (vec![("thread", thread.to_string())], wait.as_secs_f64()));
+    let threads = (0..arbiters.count().get()).map(|index| arbiters.at(index).arbiter);
+    let delays = probe_delays(threads, WAIT_MAX).into_iter().enumerate();
+    let waits = delays.map(|(thread, delay)| {
+        let wait = delay.unwrap_or(WAIT_MAX);
+        (vec![("thread", thread.to_string())], wait.as_secs_f64())
+    });
     waits.collect()
 }
 
 #[cfg(test)]
 mod tests {
     use std::num::NonZeroUsize;
+    use std::sync::mpsc;
 
     use super::*;
 

@@ -9,8 +9,9 @@ use crate::metrics::OTHER;
 /// Maximum servers with their own series; the values of further ones are added up.
 pub(super) const SERVERS_MAX: usize = 500;
 
-const STATES: [&str; 9] = [
+const STATES: [&str; 10] = [
     "idle",
+    "waiting",
     "starting",
     "up",
     "backoff",

@@ -3,6 +3,7 @@
 mod inoperable;
 mod login_answers;
 mod logins;
+mod policies;
 mod status;
 mod view_tools;
 
@@ -19,7 +20,7 @@ use serde_json::Value;
 use url::Url;
 
 use super::api_token::ApiToken;
-use super::config_order::ConfigOrders;
+use super::config_order::{ConfigOrders, EntryOrder};
 use super::crashes::{Crashes, DatedReport, crash_reports, crashes};
 use super::data_dir_files::read_files;
 use super::history::{RecordsError, answer_request, replay};
@@ -28,10 +29,11 @@ use super::notices::Notice;
 use super::status::{LimitView, Status};
 use crate::catalog::PinKind;
 use crate::credentials::CredentialView;
-use crate::downstream::{ServerOrder, ServerSettings};
+use crate::downstream::{Server, ServerOrder, ServerSettings, VersionChange};
 use crate::id::{ServerName, ViewId};
 use crate::protocol::{ErrorKind, Failure, Request, Revision};
 use crate::publisher::{PinDetail, PinView};
+use crate::supervision::{RolloutState, RolloutView};
 use crate::telemetry::{LogLine, one_line, unix_millis};
 
 pub(super) use inoperable::Inoperable;
@@ -41,11 +43,23 @@ pub(super) use login_answers::RenewedToken;
 pub(super) use login_answers::{
     FinishedLogin, LoginOrigin, LoginUser, OfferedLogin, TakenBackLogin,
 };
+pub(super) use policies::TestedCalls;
 pub use status::{CertificateSource, ConfiguredServer, ConfiguredState, GatewayState, tree_source};
 
 /// Serves an MCP client of a view over a socket. The future completes when the client disconnects.
 pub type ServeClient =
     Arc<dyn Fn(ViewId, UnixStream) -> io::Result<LocalBoxFuture<'static, ()>> + Send + Sync>;
+
+/// A question that needs the network, and the answer or why there is none.
+type Asked<T> = fn(String) -> LocalBoxFuture<'static, Result<T, String>>;
+
+/// Runs `mcpvisor clients` with these arguments for the gateway with this configuration file, and
+/// returns its output or its error message.
+type RunClients =
+    fn(Vec<String>, Option<String>) -> LocalBoxFuture<'static, Result<String, String>>;
+
+/// Entries of servers in the format of clients, by name.
+type NamedEntries = Vec<(String, Value)>;
 
 /// The operator's interface to the gateway. Its methods work on any arbiter.
 pub struct Operator {
@@ -64,6 +78,12 @@ pub struct Operator {
     pub serve_client: ServeClient,
     /// Computes the effective limits of a server.
     pub limits: fn(&ServerSettings) -> Vec<LimitView>,
+    /// Reads the servers that a pasted text describes, or names in the registry, in the format of
+    /// clients.
+    pub described: Asked<NamedEntries>,
+    /// Searches the registry by a part of a name. Returns names and descriptions.
+    pub search: Asked<Vec<(String, String)>>,
+    pub clients: RunClients,
     /// Maximum open client connections; `None` if the gateway does not listen.
     pub clients_max: Option<usize>,
 }
@@ -136,8 +156,43 @@ impl Operator {
     /// Returns the reason why the order was refused.
     pub(super) async fn order(&self, server: &str, order: ServerOrder) -> Result<String, Failure> {
         let found = self.state.find_operable_server(server)?;
+        let upgrades = matches!(order, ServerOrder::Upgrade(_));
         let ordered = self.state.downstreams.order(found.name().clone(), order);
-        ordered.await.map_err(Failure::from)
+        let outcome = ordered.await?;
+        if upgrades {
+            self.keep_promoted(found);
+        }
+        Ok(outcome)
+    }
+
+    /// Writes the version of a running rollout into the configuration once it is promoted.
+    fn keep_promoted(&self, old: Arc<Server>) {
+        let Some(VersionChange { from, to, .. }) = old.rollout.change() else {
+            return;
+        };
+        let (state, orders) = (self.state.clone(), self.config_orders.clone());
+        actix_rt::spawn(async move {
+            let outcome = old.rollout.outcome().await;
+            let is_promoted = |view: &RolloutView| {
+                view.state == RolloutState::Promoted && view.version.as_ref() == Some(&to)
+            };
+            if !outcome.as_ref().is_some_and(is_promoted) {
+                return;
+            }
+            let change = EntryOrder::SetVersion {
+                server: old.name().to_string(),
+                from,
+                to,
+            };
+            let note = match orders.ask(change, None).await {
+                Ok(_) => "the configuration names it now".to_owned(),
+                Err(failure) => format!("it is not in the configuration: {}", failure.message),
+            };
+            log::info!(server = old.name().as_str(); "rollout: {note}");
+            if let Some(serving) = state.downstreams.get(old.name()) {
+                serving.rollout.set_note(note);
+            }
+        });
     }
 
     /// The logins at servers.
@@ -153,6 +208,11 @@ impl Operator {
     pub(super) fn logs(&self, server: &str) -> Result<Vec<LogLine>, Failure> {
         let found = self.state.find_operable_server(server)?;
         Ok(found.log().after(0))
+    }
+
+    /// Explains the next steps of a server in sentences.
+    pub(super) async fn explain(&self, name: &str) -> Result<Vec<String>, Failure> {
+        Ok(self.state.find_operable_server(name)?.explain().await)
     }
 
     /// Crash reports of one server, or of all servers. Reports of removed servers are kept.

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use super::Inoperable;
 use crate::admin::notices::{DismissedNotices, Notice};
-use crate::admin::status::{CertificateView, ConfigView, ServerStatus, Status};
+use crate::admin::status::{CertificateView, ConfigView, SandboxView, ServerStatus, Status};
 use crate::auth::{ApiKey, AuthSettings};
 use crate::catalog::ItemKind;
 use crate::credentials::Credentials;
@@ -32,6 +32,8 @@ pub struct ConfiguredServer {
     pub id: String,
     pub name: String,
     pub state: ConfiguredState,
+    /// Its sandbox, if one is configured.
+    pub sandbox: Option<SandboxView>,
 }
 
 /// Whether the configuration allows a server to run.
@@ -184,6 +186,7 @@ impl GatewayState {
             config: self.config_view(),
             tls: self.certificate.as_ref().map(|certificate| certificate()),
             servers: self.server_statuses(),
+            groups: self.downstreams.groups(),
             notices: self.undismissed(self.remarks()),
             counters: self.counters.view(),
             history_failure: self.history.failure(),
@@ -214,7 +217,12 @@ impl GatewayState {
         let (catalog, secrets) = (self.catalog.snapshot(), self.log.secrets());
         let merged = catalog.notices().iter().map(ToString::to_string);
         let own = self.store.summary().notice.into_iter();
-        let all = own.chain(self.sources.notices()).chain(merged);
+        let servers = self.downstreams.all();
+        let held = servers.iter().filter_map(|(name, server)| {
+            let rollout = server.rollout.notice()?;
+            Some(format!("server `{name}`: {rollout}"))
+        });
+        let all = own.chain(self.sources.notices()).chain(merged).chain(held);
         all.map(|notice| secrets.masked(&notice)).collect()
     }
 
@@ -223,7 +231,12 @@ impl GatewayState {
         let catalog = self.catalog.snapshot();
         let servers = self.servers.load();
         let status = |server: &ConfiguredServer| {
-            let ConfiguredServer { id, name, state } = server;
+            let ConfiguredServer {
+                id,
+                name,
+                state,
+                sandbox,
+            } = server;
             let found = running.get_key_value(name.as_str());
             let connection = found.map(|(_, server)| server.view());
             let (state, reason) = match (state, &connection) {
@@ -234,6 +247,7 @@ impl GatewayState {
                 (ConfiguredState::Ready, Some(view)) => {
                     let halted = found.filter(|(_, server)| server.is_halted());
                     let reason = halted.map(|(_, server)| server.halted().message);
+                    let reason = reason.or_else(|| view.waits.clone());
                     let reason = reason.or_else(|| starting(view));
                     view.state(reason)
                 }
@@ -252,6 +266,7 @@ impl GatewayState {
                 name: name.clone(),
                 state,
                 reason,
+                sandbox: sandbox.clone(),
                 connection,
                 items,
                 suspended,

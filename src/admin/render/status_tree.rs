@@ -4,9 +4,9 @@ use super::duration;
 use super::screen::{Screen, padded, width};
 use super::trouble::{Trouble, breaker_text, by_trouble, last_exit, lasting, reason};
 use crate::admin::status::{
-    CertificateStanding, CertificateView, ConfigView, ServerStatus, Status,
+    CertificateStanding, CertificateView, ConfigView, SandboxView, ServerStatus, Status,
 };
-use crate::downstream::{OwnConnectionView, ServerStatusView};
+use crate::downstream::{GroupView, OwnConnectionView, ServerStatusView};
 use crate::supervision::ChildView;
 use crate::telemetry::{counted, one_line, printable};
 
@@ -14,7 +14,7 @@ use crate::telemetry::{counted, one_line, printable};
 const DOT: &str = " · ";
 
 /// Kinds of list items by key, with their singular and plural.
-const ITEM_WORDS: [(&str, &str, &str); 4] = [
+const ITEM_WORDS: [(&str, &str, &str); 5] = [
     ("tools", "tool", "tools"),
     ("prompts", "prompt", "prompts"),
     ("resources", "resource", "resources"),
@@ -23,6 +23,7 @@ const ITEM_WORDS: [(&str, &str, &str); 4] = [
         "resource template",
         "resource templates",
     ),
+    ("skills", "skill", "skills"),
 ];
 
 /// Renders the status with one line per server, those in trouble first. The gateway's own actors
@@ -52,6 +53,10 @@ pub fn tree(status: &Status, screen: &Screen, all: bool) -> String {
         text.push_str(&format!("{DOT}up to {most} client connections"));
     }
     text.push('\n');
+    for group in &status.groups {
+        text.push_str(&screen.cut(&format!("├─ {}", group_line(group)), 0));
+        text.push('\n');
+    }
     let servers = by_trouble(status);
     text.push_str(&format!("└─ servers {}\n", summary(&servers)));
     let name_width = width(servers.iter().map(|server| server.name.as_str()));
@@ -90,6 +95,9 @@ pub fn server_details(server: &ServerStatus, screen: &Screen) -> String {
     let mut text = format!("{}{DOT}{state}\n", one_line(&server.name));
     for fact in facts(server) {
         text.push_str(&format!("  {fact}\n"));
+    }
+    if let Some(sandbox) = &server.sandbox {
+        text.push_str(&format!("  sandbox {}\n", one_line(&sandbox_text(sandbox))));
     }
     text + &under(server, "", screen)
 }
@@ -213,8 +221,32 @@ fn facts(server: &ServerStatus) -> Vec<String> {
             facts.extend(last_exit(shared).map(|exit| format!("last exit: {exit}")));
         }
     }
+    facts.extend(server.sandbox.iter().filter_map(sandbox_trouble));
     facts.retain(|fact| !fact.is_empty());
     facts
+}
+
+/// Why a server's sandbox deserves attention.
+fn sandbox_trouble(sandbox: &SandboxView) -> Option<String> {
+    if sandbox.level == "off" {
+        return Some("SANDBOX OFF".to_owned());
+    }
+    let unkept = sandbox.unkept.iter().map(|it| it.promise.as_str());
+    let unkept: Vec<&str> = unkept.collect();
+    let without = || format!("sandbox {} without {}", sandbox.level, unkept.join(", "));
+    (!unkept.is_empty()).then(without)
+}
+
+/// A server's sandbox in words, for text and pages.
+pub(in crate::admin) fn sandbox_text(sandbox: &SandboxView) -> String {
+    if sandbox.level == "off" {
+        return "off: it runs with all rights of the gateway".to_owned();
+    }
+    let mut text = format!("{}, keeps: {}", sandbox.level, sandbox.kept.join(", "));
+    if let Some(unkept) = sandbox.unkept_text() {
+        text.push_str(&format!("; does not keep: {unkept}"));
+    }
+    text
 }
 
 /// Transport of a server, and its calls.
@@ -243,6 +275,14 @@ fn under(server: &ServerStatus, below: &str, screen: &Screen) -> String {
     for breaker in server.open_breakers() {
         text.push_str(&format!("   {below}   └─ {}\n", breaker_text(breaker)));
     }
+    for rollout in server.connection.iter().flat_map(|it| &it.rollout) {
+        let line = format!(
+            "   {below}   └─ rollout: {}",
+            one_line(&rollout.to_string())
+        );
+        text.push_str(&screen.cut(&line, 0));
+        text.push('\n');
+    }
     for reason in server.connection.iter().flat_map(|it| &it.separation) {
         let line = format!("   {below}   └─ {}", reason.as_str());
         text.push_str(&screen.cut(&line, 0));
@@ -266,6 +306,25 @@ fn under(server: &ServerStatus, below: &str, screen: &Screen) -> String {
 /// The number as text, unless it is 0.
 fn positive(number: u64) -> Option<u64> {
     (number > 0).then_some(number)
+}
+
+/// A group on one line, for text and pages.
+pub(in crate::admin) fn group_line(group: &GroupView) -> String {
+    let mut text = format!(
+        "group {}{DOT}{}{DOT}{}{DOT}{}",
+        one_line(&group.name),
+        one_line(&group.state),
+        group.strategy.as_str(),
+        one_line(&group.servers.join(", ")),
+    );
+    if group.failures > 0 {
+        let (failures, most) = (group.failures, group.max_restarts);
+        text.push_str(&format!("{DOT}{failures} failures, {most} allowed"));
+    }
+    if let Some(next) = group.next_attempt_ms {
+        text.push_str(&format!("{DOT}next attempt in {}", duration(next)));
+    }
+    text
 }
 
 fn generation(child: &ChildView) -> String {

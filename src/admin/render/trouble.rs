@@ -32,7 +32,7 @@ impl Trouble {
         match server.state.as_str() {
             "misconfigured" => Self::Misconfigured,
             "broken" | "backoff" => Self::Down,
-            "starting" | "stopping" => Self::Moving,
+            "starting" | "stopping" | "waiting" => Self::Moving,
             "stopped" => Self::Stopped,
             "idle" => Self::Idle,
             "disabled" => Self::Off,

@@ -96,15 +96,9 @@ async fn answer(
             }
         });
     };
-    if let Some(form) = &asked.form {
-        let presented = field(form, FORM_TOKEN).unwrap_or_default();
-        if !visitor.owns_form(asked.token, presented) {
-            let message =
-                "this form belongs to an earlier login: reload its page and submit it again";
-            return Err(Failure::new(ErrorKind::Forbidden, message));
-        }
-    }
-    if path == "/ui/logout" && asked.form.is_some() {
+    let presented = asked.form.as_ref().and_then(|it| field(it, FORM_TOKEN));
+    let is_own = visitor.owns_form(asked.token, presented.unwrap_or_default());
+    if path == "/ui/logout" && asked.form.is_some() && is_own {
         return Ok(login::sign_out(asked.request, &visitor, asked.token).await);
     }
     let query = query_fields(asked.request.query_string());
@@ -127,6 +121,12 @@ async fn answer(
     match asked.form.take() {
         None if path == "/ui/plots" => Ok(plots::answer(&view).await),
         None => show(&view, asked.request).await,
+        Some(_) if !is_own => {
+            let message =
+                "this form belonged to an earlier login, and nothing was changed: submit it again";
+            let failure = Failure::new(ErrorKind::Forbidden, message);
+            Ok(refused(&view, &failure).await)
+        }
         Some(form) => act(&view, &form, asked.request).await,
     }
 }
@@ -138,7 +138,7 @@ async fn show(view: &View<'_>, request: &HttpRequest) -> Result<HttpResponse, Fa
         Ok(page) => (StatusCode::OK, page),
         Err(failure) => (status(&failure), pages::failed(&failure)),
     };
-    let page = frame::whole(view, page, message.as_deref());
+    let page = frame::whole(view, page, message.as_deref().map(Ok));
     let shown = response::page(status, page);
     Ok(match message {
         None => shown,
@@ -151,17 +151,35 @@ async fn act(
     form: &Fields,
     request: &HttpRequest,
 ) -> Result<HttpResponse, Failure> {
-    let (status, page) = match pages::act(view, form).await {
+    match pages::act(view, form).await {
         Ok(FormOutcome::Done { to, message }) => {
             let message: String = message.chars().take(MESSAGE_MAX).collect();
             let message: String = form_urlencoded::byte_serialize(message.as_bytes()).collect();
             let cookie = set_cookie(request, &message_cookie(request), &message, 60);
-            return Ok(response::with_cookie(response::see_other(&to), &cookie));
+            Ok(response::with_cookie(response::see_other(&to), &cookie))
         }
-        Ok(FormOutcome::Page(status, page)) => (status, page),
-        Err(failure) => (status(&failure), pages::failed(&failure)),
-    };
-    Ok(response::page(status, frame::whole(view, page, None)))
+        Ok(FormOutcome::Page(status, page)) => {
+            Ok(response::page(status, frame::whole(view, page, None)))
+        }
+        Err(failure) => Ok(refused(view, &failure).await),
+    }
+}
+
+/// The page that the form was on, with the reason why nothing was done.
+async fn refused(view: &View<'_>, failure: &Failure) -> HttpResponse {
+    let mut place = view.from.as_str();
+    loop {
+        let before = view.at(place);
+        if let Ok(page) = pages::show(&before).await {
+            let message = Err(failure.message.as_str());
+            return response::page(status(failure), frame::whole(&before, page, Some(message)));
+        }
+        // The form was on the answer to another one, or what it was about is gone.
+        place = before
+            .path
+            .rsplit_once('/')
+            .map_or(OVERVIEW, |(above, _)| above);
+    }
 }
 
 /// Rejects requests from pages of other origins, even of origins that are allowed for MCP.

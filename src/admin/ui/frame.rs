@@ -4,7 +4,7 @@ use maud::{DOCTYPE, Markup, html};
 
 use super::assets::{ASSETS, ICONS, MARK};
 use super::page::{Page, Section, View};
-use super::{parts, text};
+use super::{paging, parts, text};
 use crate::protocol::Failure;
 use crate::telemetry::one_line;
 
@@ -33,6 +33,8 @@ const GROUPS: [(&str, &[Entry]); 4] = [
     (
         "Operate",
         &[
+            (Section::Keys, "keys", "/ui/keys", "API keys"),
+            (Section::Policies, "policies", "/ui/policies", "Policies"),
             (Section::Logs, "logs", "/ui/logs", "Logs"),
             (Section::Config, "config", "/ui/config", "Configuration"),
         ],
@@ -64,41 +66,39 @@ fn document(title: &str, body: Markup) -> Markup {
     }
 }
 
-/// A page with the navigation. `message` is the result of the form that led here.
-pub(super) fn whole(view: &View<'_>, page: Page, message: Option<&str>) -> Markup {
+/// A page with the navigation. `message` is the result of the action that led here.
+pub(super) fn whole(view: &View<'_>, page: Page, message: Option<Result<&str, &str>>) -> Markup {
     let Page {
         title,
         section,
         body,
         live,
     } = page;
-    let query: Vec<String> = view
-        .query
-        .iter()
-        .map(|(name, value)| {
-            let mut pair = url::form_urlencoded::Serializer::new(String::new());
-            pair.append_pair(name, value).finish()
-        })
-        .collect();
-    let shown = match query.is_empty() {
-        true => view.path.to_owned(),
-        false => format!("{}?{}", view.path, query.join("&")),
-    };
+    let shown = paging::link(view.path, &view.query, "", None);
+    let (done, failed) = (message.and_then(Result::ok), message.and_then(Result::err));
+    // The address of a refused action is none to reload.
+    let at = failed.map(|_| shown.clone());
     let live = (!live.is_empty()).then_some(shown);
     document(
         &title,
         html! {
-            body data-live=[live] data-release=(ASSETS.release) data-plots=(ASSETS.plots) {
+            body data-live=[live] data-at=[at] data-release=(ASSETS.release) data-plots=(ASSETS.plots) {
                 a .skip href="#main" { "Skip to content" }
                 (ICONS)
                 div .frame {
                     (navigation(view, section))
-                    main #main tabindex="-1" { (body) }
+                    main #main tabindex="-1" {
+                        @if let Some(failed) = failed {
+                            p .notice.bad role="alert" { (text::full_sentence(failed)) }
+                        }
+                        (body)
+                    }
                 }
+                form id=(parts::ACTIONS) method="post" { (parts::form_token(view)) }
                 div #toasts {
                     p #connection .toast role="status" hidden {}
-                    @if let Some(message) = message {
-                        p .toast.done role="status" { (parts::icon("done")) span { (text::sentence(message)) } }
+                    @if let Some(done) = done {
+                        p .toast.done role="status" { (parts::icon("done")) span { (text::full_sentence(done)) } }
                     }
                 }
             }

@@ -3,7 +3,7 @@
 use actix_web::http::StatusCode;
 use maud::{Markup, PreEscaped, html};
 
-use super::fields::{Fields, field};
+use super::fields::{Fields, field, query_fields};
 use super::pieces::{Piece, Row};
 use super::playground::Playground;
 use super::recent::Known;
@@ -25,6 +25,8 @@ pub(super) enum Section {
     Calls,
     Tools,
     Views,
+    Keys,
+    Policies,
     Logs,
     Config,
     Connect,
@@ -49,7 +51,23 @@ pub(super) struct View<'a> {
     pub(super) is_update: bool,
 }
 
-impl View<'_> {
+impl<'a> View<'a> {
+    /// The request of the same visitor for another page, given as path and query.
+    pub(super) fn at<'p>(&self, place: &'p str) -> View<'p>
+    where
+        'a: 'p,
+    {
+        let (path, query) = place.split_once('?').unwrap_or((place, ""));
+        View {
+            path,
+            query: query_fields(query),
+            form_token: self.form_token.clone(),
+            from: OVERVIEW.to_owned(),
+            base: self.base.clone(),
+            ..*self
+        }
+    }
+
     /// A non-empty query parameter.
     pub(super) fn query(&self, name: &str) -> Option<&str> {
         field(&self.query, name).filter(|value| !value.is_empty())

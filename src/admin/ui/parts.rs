@@ -9,6 +9,7 @@ use super::text;
 use crate::admin::render::{Trouble, attempts};
 use crate::admin::status::ServerStatus;
 use crate::id::ServerName;
+use crate::protocol::{ErrorKind, Failure};
 use crate::supervision::ChildView;
 
 /// A page heading, with actions next to it.
@@ -50,7 +51,7 @@ pub(super) const SORT: &str = "sort";
 
 /// The head of a column that sorts the table: first in this order, then in the opposite one, then
 /// not at all.
-pub(super) fn sorted(view: &View<'_>, first: &str, label: &str, class: &str) -> Markup {
+fn sorted(view: &View<'_>, first: &str, label: &str, class: &str) -> Markup {
     let current = view.query(SORT).unwrap_or_default();
     let second = match first.strip_prefix('-') {
         Some(column) => column.to_owned(),
@@ -76,13 +77,46 @@ pub(super) fn sorted(view: &View<'_>, first: &str, label: &str, class: &str) -> 
     }
 }
 
-/// A switch that submits a form. `name` is the name of the item that it turns on or off.
-pub(super) fn switch(view: &View<'_>, to: &str, name: &str, is_on: bool) -> Markup {
+/// A column of a table: its heading, its style, and what sorts by it, or nothing.
+pub(super) type Column = (&'static str, &'static str, &'static str);
+
+/// The last column of a table whose rows have buttons.
+pub(super) const ROW_ACTIONS: Column = ("Actions", "", "");
+
+/// The frame of a live list: `rows` with a heading above each column. The id is the list's.
+pub(super) fn table(
+    view: &View<'_>,
+    (id, label): (&str, &str),
+    columns: &[Column],
+    rows: &Markup,
+) -> Markup {
     html! {
-        form method="post" action=(to) {
-            (form_token(view))
-            button .switch type="submit" role="switch" aria-checked=(is_on) aria-label=(name) {}
+        div .card.table tabindex="0" role="region" aria-label=(label) {
+            table {
+                thead {
+                    tr {
+                        @for column in columns {
+                            @match *column {
+                                ROW_ACTIONS => { th scope="col" { span .hidden { (ROW_ACTIONS.0) } } }
+                                (name, class, "") => { th class=(class) scope="col" { (name) } }
+                                (name, class, first) => { (sorted(view, first, name, class)) }
+                            }
+                        }
+                    }
+                }
+                tbody id={ (id) "-rows" } data-rows { (rows) }
+            }
         }
+    }
+}
+
+/// The form of every page that [`Button`] and [`switch`] submit, so that rows need none of their own.
+pub(super) const ACTIONS: &str = "act";
+
+/// A switch that performs an action. `name` is the name of the item that it turns on or off.
+pub(super) fn switch(to: &str, name: &str, is_on: bool) -> Markup {
+    html! {
+        button .switch form=(ACTIONS) formaction=(to) role="switch" aria-checked=(is_on) aria-label=(name) {}
     }
 }
 
@@ -125,12 +159,12 @@ pub(super) fn since(child: &ChildView) -> String {
     }
 }
 
-/// A button with its own form, and an optional confirmation.
+/// A button that performs the action at a path.
 pub(super) struct Button<'b> {
-    pub(super) to: &'b str,
-    pub(super) label: &'b str,
-    pub(super) style: &'b str,
-    pub(super) question: Option<&'b str>,
+    to: &'b str,
+    label: &'b str,
+    style: Option<&'b str>,
+    asks: bool,
 }
 
 impl<'b> Button<'b> {
@@ -138,38 +172,33 @@ impl<'b> Button<'b> {
         Self {
             to,
             label,
-            style: "",
-            question: None,
+            style: None,
+            asks: false,
         }
     }
 
     pub(super) fn primary(self) -> Self {
         Self {
-            style: "primary",
+            style: Some("primary"),
             ..self
         }
     }
 
     pub(super) fn danger(self) -> Self {
         Self {
-            style: "danger",
+            style: Some("danger"),
             ..self
         }
     }
 
-    pub(super) fn asks(self, question: &'b str) -> Self {
-        Self {
-            question: Some(question),
-            ..self
-        }
+    /// The action asks first: the script shows its question in a dialog.
+    pub(super) fn asks(self) -> Self {
+        Self { asks: true, ..self }
     }
 
-    pub(super) fn show(&self, view: &View<'_>) -> Markup {
+    pub(super) fn show(&self) -> Markup {
         html! {
-            form method="post" action=(self.to) data-question=[self.question] {
-                (form_token(view))
-                button .(self.style) type="submit" { (self.label) }
-            }
+            button class=[self.style] form=(ACTIONS) formaction=(self.to) data-ask[self.asks] { (self.label) }
         }
     }
 }
@@ -186,21 +215,26 @@ pub(super) fn needs_login(server: &ServerStatus) -> bool {
 }
 
 /// Buttons that may help a server in its current state.
-pub(super) fn remedies(server: &ServerStatus, view: &View<'_>) -> Markup {
+pub(super) fn remedies(server: &ServerStatus) -> Markup {
     let to = |verb: &str| format!("/ui/servers/{}/{verb}", server.name);
     html! {
         @match server.state.as_str() {
             "misconfigured" => { a .button href=(to("edit")) { "Edit" } }
             "disabled" => {}
-            "stopped" => { (Button::new(&to("start"), "Start").primary().show(view)) }
-            _ if needs_login(server) => { (Button::new(&to("login"), "Sign in").primary().show(view)) }
+            "stopped" => { (Button::new(&to("start"), "Start").primary().show()) }
+            _ if needs_login(server) => { (Button::new(&to("login"), "Sign in").primary().show()) }
             _ if server.open_breakers().next().is_some() => {
-                (Button::new(&to("reset"), "Resume traffic").primary().show(view))
+                (Button::new(&to("reset"), "Resume traffic").primary().show())
             }
             "up" | "idle" | "stopping" => {}
-            _ => { (Button::new(&to("restart"), "Restart now").show(view)) }
+            _ => { (Button::new(&to("restart"), "Restart now").show()) }
         }
     }
+}
+
+/// A button of the script that stops and continues live updates.
+pub(super) fn pause() -> Markup {
+    html! { button type="button" hidden data-script data-pause { "Pause" } }
 }
 
 /// Text to copy. The id must be unique within the page.
@@ -211,6 +245,88 @@ pub(super) fn snippet(id: &str, content: &str) -> Markup {
             button type="button" hidden data-script data-copy=(id) { "Copy" }
         }
     }
+}
+
+/// A text field of a form, with a hint below it.
+pub(super) fn input(name: &str, label: &str, value: &str, hint: Markup) -> Markup {
+    text_field((name, label), (value, None), hint, None)
+}
+
+/// A text field of one line, or of this many rows, with a hint and an error message.
+pub(super) fn text_field(
+    (name, label): (&str, &str),
+    (value, rows): (&str, Option<u8>),
+    hint: Markup,
+    error: Option<&str>,
+) -> Markup {
+    let described_by = match error {
+        Some(_) => format!("{name}-error {name}-hint"),
+        None => format!("{name}-hint"),
+    };
+    let is_invalid = error.map(|_| "true");
+    html! {
+        div .field {
+            label for=(name) { (label) }
+            @if let Some(rows) = rows {
+                textarea id=(name) name=(name) rows=(rows) spellcheck="false" autocapitalize="off"
+                    aria-describedby=(described_by) aria-invalid=[is_invalid] { "\n" (value) }
+            } @else {
+                input id=(name) name=(name) value=(value) spellcheck="false" autocapitalize="off"
+                    autocomplete="off" aria-describedby=(described_by) aria-invalid=[is_invalid];
+            }
+            @if let Some(error) = error {
+                p .error id={ (name) "-error" } role="alert" { (text::sentence(error)) }
+            }
+            p .hint id={ (name) "-hint" } { (hint) }
+        }
+    }
+}
+
+/// The form field with the name of a chosen server.
+const SERVER: &str = "server";
+
+/// A choice of servers; of many, their names are written.
+pub(super) fn servers_field(names: &[String], values: &Fields, hint: &str) -> Markup {
+    let chosen: Vec<&str> = named_servers(values).collect();
+    html! {
+        fieldset {
+            legend { "Servers" }
+            @if names.len() <= ROWS {
+                div .choices {
+                    @for name in names {
+                        label { input type="checkbox" name=(SERVER) value=(name) checked[chosen.contains(&&**name)]; (text::line(name)) }
+                    }
+                }
+            } @else {
+                textarea name=(SERVER) rows="3" aria-label="Servers, one per line" spellcheck="false" { (chosen.join("\n")) }
+            }
+            p .hint { (hint) }
+        }
+    }
+}
+
+fn named_servers(form: &Fields) -> impl Iterator<Item = &str> {
+    let fields = form.iter().filter(|(name, _)| name == SERVER);
+    let lines = fields.flat_map(|(_, value)| value.lines());
+    lines.map(str::trim).filter(|line| !line.is_empty())
+}
+
+/// The servers that a form chooses.
+///
+/// # Errors
+///
+/// Returns an error when one of them is unknown.
+pub(super) fn chosen_servers(view: &View<'_>, form: &Fields) -> Result<Vec<ServerName>, Failure> {
+    let known = view.operator.server_names();
+    let server = |name: &str| {
+        let is_known = known.iter().any(|it| it == name);
+        let name = ServerName::try_new(name).ok().filter(|_| is_known);
+        name.ok_or_else(|| {
+            let message = "the form names a server that the configuration does not have";
+            Failure::new(ErrorKind::ServerNotFound, message)
+        })
+    };
+    named_servers(form).map(server).collect()
 }
 
 /// A text filter.

@@ -8,10 +8,10 @@ use serde::Serialize;
 use url::form_urlencoded::Serializer;
 
 use super::page::View;
-use super::recent::{RecentCalls, percentile};
+use super::recent::percentile;
 use super::traffic::Look;
 use super::{response, text};
-use crate::history::CallTiming;
+use crate::history::{CallTiming, HistoryQuery};
 use crate::telemetry::unix_millis;
 
 /// Number of points in a plot.
@@ -19,6 +19,9 @@ const POINTS: u64 = 90;
 
 /// Minimum distance of two points, in seconds: the distance of two samples.
 const STEP_MIN: u64 = 10;
+
+/// Maximum calls of an interval whose durations are read.
+const CALLS_OF_INTERVAL: usize = 50;
 
 const MIB: f64 = 1024.0 * 1024.0;
 
@@ -100,19 +103,37 @@ impl Steps {
         let value = |end| between(looks, end, gauge).map(|value| value / unit);
         self.ends().map(value).collect()
     }
+}
 
-    /// The calls of each interval.
-    fn calls(self, calls: &[CallTiming]) -> Vec<Vec<&CallTiming>> {
-        let mut found = vec![Vec::new(); usize::try_from(POINTS).unwrap_or_default()];
-        for call in calls {
-            let after = call.at.checked_sub(self.start() + 1);
-            let index = after.and_then(|after| usize::try_from(after / self.length).ok());
-            if let Some(interval) = index.and_then(|index| found.get_mut(index)) {
-                interval.push(call);
-            }
-        }
-        found
-    }
+/// The recorded calls of an interval: the last ones, and the number of all.
+#[derive(Clone, Debug, Default)]
+struct Interval {
+    calls: Vec<CallTiming>,
+    total: u64,
+}
+
+/// The recorded calls of one server, or of all, in each interval. Those of a search that takes too
+/// long are only counted.
+async fn recorded(view: &View<'_>, server: Option<&str>, steps: Steps) -> Vec<Interval> {
+    let query = |end: u64| {
+        let mut query = HistoryQuery {
+            limit: CALLS_OF_INTERVAL,
+            ..HistoryQuery::default()
+        };
+        query.filter.server = server.map(str::to_owned);
+        query.filter.since = Some(end - steps.length);
+        query.filter.until = Some(end);
+        query
+    };
+    let queries = steps.ends().map(query).collect();
+    let pages = view.operator.state.history.pages(queries).await;
+    let pages = pages.unwrap_or_default().into_iter().map(|page| Interval {
+        calls: page.timings(),
+        total: page.total.unwrap_or_default(),
+    });
+    let none = std::iter::repeat(Interval::default());
+    let all = usize::try_from(POINTS).unwrap_or_default();
+    pages.chain(none).take(all).collect()
 }
 
 /// A count at a time between samples; `None` before the first and after the last one.
@@ -155,11 +176,11 @@ fn line(name: &'static str, style: &'static str, mut values: Vec<Option<f64>>) -
     }
 }
 
-fn durations(intervals: &[Vec<&CallTiming>]) -> Vec<Line> {
+fn durations(intervals: &[Interval]) -> Vec<Line> {
     let of = |percent| {
         let intervals = intervals.iter();
-        let value = |calls: &Vec<&CallTiming>| {
-            let mut all: Vec<f64> = calls.iter().map(|call| call.millis).collect();
+        let value = |interval: &Interval| {
+            let mut all: Vec<f64> = interval.calls.iter().map(|call| call.millis).collect();
             percentile(&mut all, percent)
         };
         intervals.map(value).collect()
@@ -168,13 +189,15 @@ fn durations(intervals: &[Vec<&CallTiming>]) -> Vec<Line> {
 }
 
 /// Calls of one server. Before its first recorded call nothing is known.
-fn rates(intervals: &[Vec<&CallTiming>], steps: Steps) -> Vec<Line> {
-    let first = intervals.iter().position(|calls| !calls.is_empty());
+fn rates(intervals: &[Interval], steps: Steps) -> Vec<Line> {
+    let first = intervals.iter().position(|interval| interval.total > 0);
     let minutes = steps.length as f64 / 60_000.0;
     let of = |fits: fn(&CallTiming) -> bool| {
-        let rate = |(index, calls): (usize, &Vec<&CallTiming>)| {
+        let rate = |(index, interval): (usize, &Interval)| {
+            let Interval { calls, total } = interval;
             let count = calls.iter().filter(|call| fits(call)).count();
-            (first? <= index).then_some(count as f64 / minutes)
+            let share = count as f64 / calls.len().max(1) as f64;
+            (first? <= index).then_some(share * *total as f64 / minutes)
         };
         intervals.iter().enumerate().map(rate).collect()
     };
@@ -189,8 +212,7 @@ impl Plots {
     async fn of(view: &View<'_>, server: Option<&str>) -> Self {
         let (_, seconds) = range(view);
         let steps = Steps::of(seconds, unix_millis());
-        let calls = RecentCalls::of(view.operator, server).await;
-        let intervals = steps.calls(&calls.0);
+        let intervals = recorded(view, server, steps).await;
         let lines = match server {
             Some(_) => vec![rates(&intervals, steps), durations(&intervals)],
             None => {
@@ -296,7 +318,7 @@ pub(super) async fn section(view: &View<'_>, server: Option<&str>) -> Markup {
                 (plots.table())
             }
             p .hint {
-                "Durations are of the last " (text::count(RecentCalls::MOST as u64)) " recorded calls."
+                "Durations are of the last " (CALLS_OF_INTERVAL) " recorded calls of each point."
             }
         }
     }
@@ -352,29 +374,27 @@ mod tests {
     }
 
     #[test]
-    fn recorded_calls_fall_into_their_intervals() {
+    fn recorded_calls_become_rates_and_durations() {
         let steps = Steps::of(900, 1_000_000);
-        let call = |at, millis, outcome: &str| CallTiming {
-            at,
+        let call = |millis, outcome: &str| CallTiming {
+            at: 1,
             millis,
             server: "a".to_owned(),
             outcome: outcome.to_owned(),
         };
-        let calls = [
-            call(1, 1.0, "ok"),
-            call(990_000, 4.0, "failed"),
-            call(990_001, 1.0, "ok"),
-            call(1_000_000, 3.0, "tool_error"),
-            call(1_000_001, 9.0, "ok"),
+        let interval = |calls: Vec<CallTiming>, total| Interval { calls, total };
+        let intervals = [
+            Interval::default(),
+            interval(vec![call(4.0, "failed")], 1),
+            interval(vec![call(1.0, "ok"), call(3.0, "tool_error")], 4),
+            Interval::default(),
         ];
-        let intervals = steps.calls(&calls);
         let lines = rates(&intervals, steps);
-        let last = |line: &Line| line.values[87..].to_vec();
-        assert_eq!(last(&lines[0]), [None, Some(6.0), Some(12.0)]);
-        assert_eq!(last(&lines[1]), [None, Some(6.0), Some(0.0)]);
-        assert_eq!(last(&lines[2]), [None, Some(0.0), Some(6.0)]);
+        assert_eq!(lines[0].values, [None, Some(6.0), Some(24.0), Some(0.0)]);
+        assert_eq!(lines[1].values, [None, Some(6.0), Some(0.0), Some(0.0)]);
+        assert_eq!(lines[2].values, [None, Some(0.0), Some(12.0), Some(0.0)]);
         let lines = durations(&intervals);
-        assert_eq!(last(&lines[0]), [None, Some(4.0), Some(1.0)]);
-        assert_eq!(last(&lines[1]), [None, Some(4.0), Some(3.0)]);
+        assert_eq!(lines[0].values, [None, Some(4.0), Some(1.0), None]);
+        assert_eq!(lines[1].values, [None, Some(4.0), Some(3.0), None]);
     }
 }

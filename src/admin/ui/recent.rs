@@ -20,25 +20,6 @@ const FRESH: Duration = Duration::from_secs(5);
 /// The period of a rate, in milliseconds.
 const MINUTE: u64 = 60_000;
 
-/// The last recorded calls, newest first; none if the history is off or cannot be read.
-pub(super) struct RecentCalls(pub(super) Vec<CallTiming>);
-
-impl RecentCalls {
-    /// Maximum number of calls.
-    pub(super) const MOST: usize = LIMIT_MAX;
-
-    /// The calls of one server, or of all.
-    pub(super) async fn of(operator: &Operator, server: Option<&str>) -> Self {
-        let mut query = HistoryQuery {
-            limit: Self::MOST,
-            ..HistoryQuery::default()
-        };
-        query.filter.server = server.map(str::to_owned);
-        let page = operator.state.history.page(query).await;
-        Self(page.map(|page| page.timings()).unwrap_or_default())
-    }
-}
-
 /// The numbers of a server's last calls.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Pace {
@@ -79,8 +60,13 @@ pub(super) struct Known {
 impl Known {
     pub(super) async fn paces(&self, operator: &Operator) -> Arc<HashMap<String, Pace>> {
         let read = async {
-            let calls = RecentCalls::of(operator, None).await;
-            paces(&calls.0, unix_millis())
+            let query = HistoryQuery {
+                limit: LIMIT_MAX,
+                ..HistoryQuery::default()
+            };
+            let page = operator.state.history.page(query).await;
+            let calls = page.map(|page| page.timings()).unwrap_or_default();
+            paces(&calls, unix_millis())
         };
         self.paces.read(read).await
     }
@@ -125,7 +111,7 @@ impl Target {
 
 fn paces(calls: &[CallTiming], now: u64) -> HashMap<String, Pace> {
     // A full page covers less than a minute if there are many calls.
-    let oldest = calls.last().filter(|_| calls.len() >= RecentCalls::MOST);
+    let oldest = calls.last().filter(|_| calls.len() >= LIMIT_MAX);
     let covered = oldest.map_or(MINUTE, |call| now.saturating_sub(call.at).clamp(1, MINUTE));
     let mut by_server: HashMap<&str, Vec<&CallTiming>> = HashMap::new();
     for call in calls {
@@ -194,7 +180,7 @@ mod tests {
         };
         assert_eq!(found["a"], pace(1.0, 9.0));
         assert_eq!(found["b"], pace(1.0, 3.0));
-        let many = vec![call(199_400, 1.0, "a"); RecentCalls::MOST];
+        let many = vec![call(199_400, 1.0, "a"); LIMIT_MAX];
         assert_eq!(paces(&many, now)["a"], pace(100_000.0, 1.0));
     }
 }

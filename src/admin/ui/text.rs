@@ -1,12 +1,15 @@
 //! Displays external text in a page: truncated, with visible control characters, and with isolated
-//! text direction. Pure.
+//! text direction. Pure, but for the date of today.
 
 use maud::{Markup, html};
 
-use crate::telemetry::{ClockForm, local_time, one_line, printable, rfc3339};
+use crate::telemetry::{ClockForm, local_time, one_line, printable, rfc3339, unix_millis};
 
 /// Maximum length of text within a line, in characters.
 const LINE_MAX: usize = 300;
+
+/// Length of a date, such as `2026-11-20`.
+const DATE: usize = 10;
 
 /// Maximum length of text in a block, in characters.
 const BLOCK_MAX: usize = 64 * 1024;
@@ -132,10 +135,15 @@ pub(super) fn many(number: u64, one: &str, more: &str) -> String {
     }
 }
 
-/// A time in milliseconds since 1970, in this machine's time zone; a tooltip has it exactly, in UTC.
+/// A time in milliseconds since 1970, in this machine's time zone, with its date unless it is
+/// today's; a tooltip has it exactly.
 pub(super) fn moment(millis: u64) -> Markup {
-    let (shown, exact) = (local_time(millis, ClockForm::DateAndTime), rfc3339(millis));
-    html! { time datetime=(exact) title=(exact) { (shown) } }
+    let full = local_time(millis, ClockForm::DateAndTime);
+    let today = local_time(unix_millis(), ClockForm::DateAndTime);
+    let time = full.get(DATE + 1..DATE + 9);
+    let shown = time.filter(|_| full.get(..DATE) == today.get(..DATE));
+    let shown = shown.or(full.get(..DATE + 6));
+    html! { time datetime=(rfc3339(millis)) title=(full) { (shown.unwrap_or(&full)) } }
 }
 
 #[cfg(test)]

@@ -10,6 +10,7 @@ use std::sync::{Arc, LazyLock};
 
 use cel::common::ast::{CallExpr, EntryExpr, Expr, IdedExpr, LiteralValue, SelectExpr};
 use cel::{Env, Program};
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::evaluation::{Facts, Function, Node};
@@ -78,9 +79,10 @@ const FUNCTIONS: [(&str, Function, usize); 18] = [
 static ENVIRONMENT: LazyLock<Env> = LazyLock::new(Env::stdlib);
 
 /// A validated condition. Two conditions are equal if their texts are.
-#[derive(Clone)]
+#[derive(Clone, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
 pub struct Condition {
-    text: Arc<str>,
+    pub(super) text: Arc<str>,
     root: Arc<Node>,
     asks_arguments: bool,
 }

@@ -9,7 +9,7 @@ mod uri_form;
 
 use std::sync::Arc;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 pub use cases::{PolicyCase, TriedCase, read_cases};
 pub use condition::{Condition, InvalidCondition};
@@ -19,7 +19,7 @@ use crate::id::{Principal, ServerName, ViewId};
 use crate::protocol::{ErrorKind, Failure, Method};
 
 /// The effect of a rule on a request.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Effect {
     #[default]
@@ -28,7 +28,7 @@ pub enum Effect {
 }
 
 /// One rule.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PolicyRule {
     pub name: Arc<str>,
     pub when: Condition,
@@ -44,7 +44,7 @@ pub trait Policy: Send + Sync {
 }
 
 /// The rules of a gateway, in order.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Policies {
     pub rules: Vec<PolicyRule>,
     /// Effect if no rule holds.
@@ -103,6 +103,20 @@ pub enum Denied {
     Unclear(Arc<str>, &'static str),
     /// No rule allows it.
     ByDefault,
+}
+
+impl TryFrom<String> for Condition {
+    type Error = InvalidCondition;
+
+    fn try_from(text: String) -> Result<Self, InvalidCondition> {
+        Self::try_new(&text)
+    }
+}
+
+impl From<Condition> for String {
+    fn from(condition: Condition) -> Self {
+        condition.text.to_string()
+    }
 }
 
 impl Policies {

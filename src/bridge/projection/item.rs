@@ -13,6 +13,7 @@ pub enum ItemKind {
     Prompt,
     Resource,
     Template,
+    Skill,
 }
 
 /// The first and last revision that define a field.
@@ -48,7 +49,8 @@ fn known_in(kind: ItemKind, field: &str) -> Option<RevisionRange> {
 pub fn project_item(kind: ItemKind, item: &RawJson, revisions: Revisions) -> Option<RawJson> {
     let to = revisions.to;
     let wraps = kind == ItemKind::Tool && wraps_for(to) && wraps_structured_output(item);
-    if revisions.from == to && !wraps {
+    // The entries of an extension are alike in all revisions.
+    if revisions.from == to && !wraps || kind == ItemKind::Skill {
         return None;
     }
     let members = Object::parse(item.as_str())?;

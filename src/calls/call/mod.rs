@@ -300,7 +300,8 @@ impl Call {
         self.server_revision = Some(senders.revision());
         self.declaration = Some(senders.declaration());
         let forwarded = self.forwarded_headers(&senders, &outgoing.request);
-        let request = CallRequest {
+        let canary = permit.take_canary();
+        let mut request = CallRequest {
             number: sent_as,
             caller: self.caller.clone(),
             request: outgoing.request,
@@ -312,7 +313,13 @@ impl Call {
             lease: permit.take_lease(),
             reply: permit.reply(self.number, server, reply_to),
         };
+        let tool = self.target.tool.as_ref();
+        let shadow = (canary.zip(tool))
+            .and_then(|(canary, tool)| canary.copy(&mut request, tool.native.clone()));
         senders.send(self.arbiter, CallMessage::Start(Box::new(request)));
+        if let Some(shadow) = shadow {
+            shadow.send(self.arbiter);
+        }
         self.state = CallState::Sent(SentCall {
             senders,
             sent_as,

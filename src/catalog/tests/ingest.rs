@@ -4,12 +4,13 @@ use super::*;
 use crate::protocol::json;
 
 /// Lists one valid item beside `bad`, which must be hidden with a reason that contains `why`.
-fn check_quarantined(kind: ItemKind, bad: &str, why: &str) {
+pub(super) fn check_quarantined(kind: ItemKind, bad: &str, why: &str) {
     let good = match kind {
         ItemKind::Tools => tool("good"),
         ItemKind::Prompts => json!({"name": "good"}),
         ItemKind::Resources => resource("file:///good"),
         ItemKind::ResourceTemplates => template("file:///{good}"),
+        ItemKind::Skills => skill("good", &[]),
     };
     let list = [raw(bad), RawJson::from_value(&good)];
     let part = part("s").with_list(kind, &list, &IngestLimits::default());

@@ -1,9 +1,11 @@
+mod apps;
 mod ingest;
 mod merging;
 mod pinning;
 mod properties;
 mod rewriting;
 mod routing;
+mod skills;
 mod storing;
 mod unlisted;
 
@@ -45,6 +47,21 @@ fn resource(uri: &str) -> Value {
 
 fn template(uri: &str) -> Value {
     json!({"uriTemplate": uri, "name": "t"})
+}
+
+/// The skill in a folder, with its `SKILL.md` and these other files.
+fn skill(folder: &str, files: &[&str]) -> Value {
+    let name = folder.rsplit('/').next();
+    let files = ["SKILL.md"].iter().chain(files);
+    let files = files.map(|file| {
+        let digest = format!("sha256:{}", "0".repeat(64));
+        json!({"uri": format!("skill://{folder}/{file}"), "digest": digest, "size": 7})
+    });
+    json!({
+        "uri": format!("skill://{folder}/SKILL.md"),
+        "frontmatter": {"name": name, "description": "d"},
+        "resources": files.collect::<Vec<_>>(),
+    })
 }
 
 fn list(items: &[Value]) -> Vec<RawJson> {

@@ -137,7 +137,10 @@ fn everything(word: &str) -> ServerPart {
     );
     let part = with(part, ItemKind::Resources, &[described("uri", "r:1")]);
     let template = described("uriTemplate", "t:{x}");
-    let mut part = with(part, ItemKind::ResourceTemplates, &[template]);
+    let part = with(part, ItemKind::ResourceTemplates, &[template]);
+    let mut skill = skill("s", &[]);
+    skill["frontmatter"]["description"] = word.into();
+    let mut part = with(part, ItemKind::Skills, &[skill]);
     part.instructions = Some(format!("Do {word}."));
     part
 }
@@ -177,18 +180,25 @@ fn everything_that_a_model_reads_is_pinned_and_withheld_while_it_is_another() {
     }
     let shown = |snapshot: &Snapshot| ItemKind::ALL.map(|kind| keys(snapshot, kind).len());
     let snapshot = merged_blocked(&before, &pins);
-    assert_eq!(shown(&snapshot), [1; 4]);
+    assert_eq!(shown(&snapshot), [1; ItemKind::COUNT]);
     assert!(snapshot.instructions().unwrap().contains("Do this."));
 
     let snapshot = merged_blocked(&after, &pins);
-    assert_eq!(shown(&snapshot), [0; 4]);
-    assert_eq!(snapshot.suspended_count(&server("a")), 5);
+    assert_eq!(shown(&snapshot), [0; ItemKind::COUNT]);
+    assert_eq!(snapshot.suspended_count(&server("a")), 6);
     // Clients keep the approved text, and the URI still belongs to the server.
     assert!(snapshot.instructions().unwrap().contains("Do this."));
     assert_eq!(snapshot.instructions_of(&server("a")), Some("Do this."));
     assert!(snapshot.suspended(ItemKind::Prompts, "a__p").is_some());
     assert!(snapshot.suspended(ItemKind::Tools, "a__p").is_none());
     assert!(snapshot.resource("r:1", None).is_some());
+    // The entry of a skill is content that needs approval, and so is one that no list has.
+    for uri in ["skill://s/SKILL.md", "skill://t/SKILL.md"] {
+        assert!(
+            snapshot.withheld_skill(uri, &server("a")).is_some(),
+            "{uri}"
+        );
+    }
     let notices: Vec<String> = snapshot.notices().iter().map(ToString::to_string).collect();
     for words in [
         "tool `t` of `a` is suspended",
@@ -196,6 +206,7 @@ fn everything_that_a_model_reads_is_pinned_and_withheld_while_it_is_another() {
          `mcpvisor pins show a p --kind=prompt`",
         "resource `r:1` of `a` is suspended",
         "template `t:{x}` of `a` is suspended",
+        "skill `skill://s/SKILL.md` of `a` is suspended",
         "the instructions of `a` are suspended",
     ] {
         assert!(
@@ -208,7 +219,7 @@ fn everything_that_a_model_reads_is_pinned_and_withheld_while_it_is_another() {
         pins.approve(&server("a"), text, 8);
     }
     let snapshot = merged_blocked(&after, &pins);
-    assert_eq!(shown(&snapshot), [1; 4]);
+    assert_eq!(shown(&snapshot), [1; ItemKind::COUNT]);
     assert!(snapshot.instructions().unwrap().contains("Do that."));
 }
 
@@ -227,6 +238,7 @@ fn what_a_pinned_server_adds_is_new_but_for_resources() {
         (PinKind::Prompt, New),
         (PinKind::Resource, Pinned),
         (PinKind::Template, New),
+        (PinKind::Skill, New),
         (PinKind::Instructions, New),
     ];
     assert_eq!(states, expected);

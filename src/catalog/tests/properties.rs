@@ -124,7 +124,7 @@ fn owners(snapshot: &Snapshot, kind: ItemKind) -> BTreeMap<String, (ServerName, 
                     owned.native.parse::<String>().unwrap(),
                 )
             }
-            ItemKind::Resources | ItemKind::ResourceTemplates => {
+            _ => {
                 let owned = snapshot.resource(&public, None).unwrap();
                 (owned.server, owned.native)
             }

@@ -21,9 +21,11 @@ const REVISION: &str = "2025-11-25";
 /// Maximum pages of a list that are read, as protection against endless pagination.
 const PAGES_MAX: usize = 1000;
 
-pub(super) struct GatewayClient {
+pub(in crate::commands) struct GatewayClient {
     halves: ClientHalves,
     next_id: u64,
+    /// Result of `initialize`.
+    pub(in crate::commands) initialized: Value,
     interrupt: Signal,
     /// Asks the person at the terminal, if there is one.
     questions: Option<Questions>,
@@ -31,7 +33,7 @@ pub(super) struct GatewayClient {
 
 impl GatewayClient {
     /// Connects as a client of this view. `can_ask` declares elicitation.
-    pub(super) async fn open(
+    pub(in crate::commands) async fn open(
         data_dir: &Path,
         view: ViewId,
         can_ask: bool,
@@ -39,6 +41,7 @@ impl GatewayClient {
         let mut client = Self {
             halves: OperatorClient::open(data_dir)?.open_client(view).await?,
             next_id: 1,
+            initialized: Value::Null,
             interrupt: signal(SignalKind::interrupt())?,
             questions: can_ask.then(Questions::default),
         };
@@ -53,24 +56,29 @@ impl GatewayClient {
             "capabilities": capabilities,
             "clientInfo": {"name": "mcpvisor-tools", "version": env!("CARGO_PKG_VERSION")},
         });
-        client.request("initialize", &params).await?;
+        client.initialized = client.request("initialize", &params).await?;
         client.notify("notifications/initialized", None).await?;
         Ok(client)
     }
 
-    pub(super) async fn list_tools(&mut self) -> Result<Vec<Value>, CliError> {
-        let mut tools = Vec::new();
+    /// All items of a list, whose results have them in this member.
+    pub(in crate::commands) async fn list(
+        &mut self,
+        method: &str,
+        member: &str,
+    ) -> Result<Vec<Value>, CliError> {
+        let mut all = Vec::new();
         let mut params = json!({});
         for _ in 0..PAGES_MAX {
-            let page = self.request("tools/list", &params).await?;
-            let page: ToolsPage = serde_json::from_value(page)?;
-            tools.extend(page.tools);
-            match page.next_cursor {
-                None => return Ok(tools),
-                Some(cursor) => params = json!({ "cursor": cursor }),
+            let mut page = self.request(method, &params).await?;
+            let items: Vec<Value> = serde_json::from_value(page[member].take())?;
+            all.extend(items);
+            match page["nextCursor"].take() {
+                Value::Null => return Ok(all),
+                cursor => params = json!({ "cursor": cursor }),
             }
         }
-        Err(format!("the list of tools has more than {PAGES_MAX} pages").into())
+        Err(format!("`{method}` has more than {PAGES_MAX} pages").into())
     }
 
     pub(super) async fn call_tool(
@@ -174,13 +182,6 @@ struct Incoming {
 #[serde(default)]
 struct IncomingError {
     message: Option<String>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-struct ToolsPage {
-    tools: Vec<Value>,
-    next_cursor: Option<Value>,
 }
 
 fn outcome(message: Incoming) -> Result<Value, CliError> {

@@ -1,6 +1,6 @@
 //! `mcpvisor tools`: a client of the running gateway, over its control socket.
 
-mod client;
+pub(super) mod client;
 mod question;
 mod typed;
 
@@ -134,7 +134,7 @@ async fn listed_tools(
     view: ViewId,
     client: &mut GatewayClient,
 ) -> Result<Vec<ListedTool>, CliError> {
-    let entries = client.list_tools().await?;
+    let entries = client.list("tools/list", "tools").await?;
     let owners = OperatorClient::open(data_dir)?.tools(view).await?;
     let owners = owners.iter().map(|tool| (&*tool.name, &*tool.server));
     let owners: HashMap<&str, &str> = owners.collect();

@@ -7,7 +7,7 @@ use super::policy::effect;
 use super::view::expose;
 use crate::catalog::PinMode;
 use crate::config::Config;
-use crate::config::address;
+use crate::config::address::{self, ListenAddress};
 use crate::config::checks::{
     DIRECTORY, ENDPOINT, HOST, ORIGIN, directory, endpoint, host, is_at_least, origin,
 };
@@ -67,9 +67,10 @@ pub(super) fn queue_while_restarting() -> RangeKind<Duration> {
 keys! {
     /// How clients reach the gateway, and settings that apply to all servers.
     GatewayTable for Config, check {
-        /// Address and port. Overridden by a socket passed by systemd, MCPVISOR_LISTEN, or PORT
+        /// Address and port, or a Unix socket that only this user can open, whose clients are known
+        /// by their user's number (`unix:/path`). Overridden by a socket passed by systemd, MCPVISOR_LISTEN, or PORT
         /// (with HOST).
-        listen in front.listen: text(address::MUST_BE, address::listen_address), NeedsRestart;
+        listen in listen: text(address::LISTEN_MUST_BE, address::listen_address), NeedsRestart;
         /// Allow a public address or `allowed_hosts` without authentication ([auth]).
         allow_unauthenticated: flag();
         /// Path of the MCP endpoint; it is also served at "/".
@@ -157,7 +158,20 @@ fn check(config: &mut Config, section: &Section<'_>) {
     // A client CA authenticates clients as well.
     let has_auth = front.auth.is_required() || front.tls.client_ca.is_some();
     let may_be_public = has_auth || config.allow_unauthenticated;
-    front.listen = address::listen(section, front.listen, may_be_public);
+    config.listen = address::listen(section, &config.listen, may_be_public);
+    match config.listen.clone() {
+        ListenAddress::Tcp(address) => front.listen = address,
+        ListenAddress::Unix(socket) if front.tls.is_on() => {
+            let message = format!(
+                "`gateway.listen` is the socket {}, and `[tls]` is for TCP",
+                socket.display()
+            );
+            section.refuse(&["listen"], message, "remove one of them".to_owned());
+        }
+        ListenAddress::Unix(socket) => {
+            (front.listen, front.socket) = (address::LOOPBACK, Some(socket));
+        }
+    }
     let is_public = !front.listen.ip().is_loopback();
     if !is_public && !may_be_public && !front.allowed_hosts.is_empty() {
         let message = "`gateway.allowed_hosts` names a host, so others can reach this gateway \

@@ -3,8 +3,13 @@
 
 mod auth;
 mod gateway;
+mod group;
 mod oauth;
 mod policy;
+mod probe;
+mod recycle;
+mod rollout;
+mod sandbox;
 mod server;
 mod source;
 mod tables;
@@ -30,7 +35,9 @@ pub use oauth::CredentialsKeys;
 pub(crate) use oauth::CredentialsTable;
 
 pub(crate) use gateway::GatewayTable;
+pub(crate) use group::{GroupKeys, GroupTable};
 pub(crate) use policy::{PolicyKeys, PolicyTable};
+pub(crate) use sandbox::SandboxTable;
 pub(crate) use server::{ChildLimitsTable, ResourcesTable, ServerKeys, ServerTable, TransportKind};
 pub(crate) use source::{SourceKeys, SourceTable, base_url};
 pub(crate) use tables::{
@@ -42,7 +49,7 @@ pub(crate) use tls::TlsTable;
 /// The names that [`crate::id::ServerName`] allows.
 const SERVER_NAME: &str = "^(?=.{1,32}$)[A-Za-z0-9-]+(_[A-Za-z0-9-]+)*$";
 
-/// Valid names of views and policies.
+/// Valid names of views, policies and groups.
 const VIEW_NAME: &str = "^[A-Za-z0-9_-]{1,64}$";
 
 /// The tables of the file, in its order.
@@ -55,6 +62,8 @@ pub(crate) fn tables() -> Vec<Key> {
                          Cursor, Claude Code and others. They are watched like this file.";
     let servers = named_tables::<ServerTable>("[servers.NAME]", SERVER_NAME);
     let about_servers = "Servers behind the gateway, by name.";
+    let groups = named_tables::<GroupTable>("[groups.NAME]", VIEW_NAME);
+    let about_groups = "Groups of servers that restart together, by name.";
     let sources = named_tables::<SourceTable>("[sources.NAME]", SERVER_NAME);
     let about_sources = "APIs whose servers are added, by name.";
     let policies = named_tables::<PolicyTable>("[policies.NAME]", VIEW_NAME);
@@ -79,6 +88,7 @@ pub(crate) fn tables() -> Vec<Key> {
         root_table::<CredentialsTable>("credentials", "[credentials]"),
         root_table::<SupervisionTable>("supervision", "[supervision]"),
         root_table::<BreakerTable>("breaker", "[breaker]"),
+        root_table::<SandboxTable>("sandbox", "[sandbox]"),
         root_table::<SessionsTable>("sessions", "[sessions]"),
         root_table::<LimitsTable>("limits", "[limits]"),
         root_table::<RateLimitsTable>("rate_limits", "[rate_limits]"),
@@ -87,6 +97,7 @@ pub(crate) fn tables() -> Vec<Key> {
         root_table::<RecorderTable>("recorder", "[recorder]"),
         root_table::<ResourcesTable>("resources", "[resources]"),
         Key::new("servers", about_servers, &servers, &(), &[]),
+        Key::new("groups", about_groups, &groups, &(), &[]),
         Key::new("sources", about_sources, &sources, &(), &[]),
         Key::new("views", about_views, &views, &(), &[]),
         Key::new("policies", about_policies, &policies, &(), &[]),
@@ -97,7 +108,7 @@ fn include() -> TextListKind<PathBuf> {
     texts(FILE, file).such_as("[\".vscode/mcp.json\"]")
 }
 
-/// Reads all tables but `servers`, `sources`, `views` and `policies`.
+/// Reads all tables but `servers`, `groups`, `sources`, `views` and `policies`.
 pub(crate) fn read(root: &Section<'_>, config: &mut Config) {
     let names: Vec<&str> = tables().iter().map(|table| table.name).collect();
     root.refuse_unknown(&names);
@@ -117,6 +128,7 @@ pub(crate) fn read(root: &Section<'_>, config: &mut Config) {
     SupervisionTable::read(&root.table("supervision"), &mut server.supervision);
     BreakerTable::read(&root.table("breaker"), &mut server.resilience.breaker);
     RecorderTable::read(&root.table("recorder"), &mut server.recorder);
+    SandboxTable::read(&root.table("sandbox"), &mut server.sandbox);
     ResourcesTable::read(&root.table("resources"), &mut server.names);
 }
 

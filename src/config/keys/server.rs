@@ -20,8 +20,10 @@ use crate::config::programs::{check_command, warn_of_home};
 use crate::config::section::Section;
 use crate::config::units::{DAY, GIB, HOUR, MIB, MILLI, MINUTE, SECOND};
 use crate::downstream::{
-    CredentialsChoice, EraChoice, Resilience, ServerLimits, Sharing, StartMode,
+    CredentialsChoice, EraChoice, ProbeSettings, RecycleSettings, Resilience, RolloutSettings,
+    ServerLimits, Sharing, StartMode,
 };
+use crate::sandbox::SandboxSettings;
 use crate::supervision::Tuning;
 use crate::transport::{
     ChildLimits, FaultSettings, HttpKind, InheritEnv, RecorderSettings, TlsFiles,
@@ -32,6 +34,10 @@ use super::gateway::{
     start_timeout,
 };
 use super::oauth::{OAuthKeys, OAuthTable};
+use super::probe::ProbeTable;
+use super::recycle::RecycleTable;
+use super::rollout::RolloutKind;
+use super::sandbox::sandbox;
 use super::tables::{BreakerTable, SupervisionTable};
 use super::tls::pem;
 use super::view::ResultsTable;
@@ -130,6 +136,7 @@ pub(crate) struct ServerKeys {
     pub(crate) supervision: Tuning,
     pub(crate) resilience: Resilience,
     pub(crate) child_limits: ChildLimits,
+    pub(crate) sandbox: SandboxSettings,
     pub(crate) faults: FaultSettings,
     pub(crate) recorder: RecorderSettings,
     pub(crate) line_max: usize,
@@ -137,6 +144,13 @@ pub(crate) struct ServerKeys {
     pub(crate) body_max: usize,
     pub(crate) event_max: usize,
     pub(crate) connections_max: usize,
+    pub(crate) depends_on: Vec<String>,
+    pub(crate) group: Option<String>,
+    pub(crate) probe: ProbeSettings,
+    pub(crate) recycle: RecycleSettings,
+    pub(crate) rollout: RolloutSettings,
+    /// Whether new versions are tried beside the old one.
+    pub(crate) has_rollout: bool,
 }
 
 impl Default for ServerKeys {
@@ -171,6 +185,7 @@ impl Default for ServerKeys {
             supervision: Tuning::default(),
             resilience: Resilience::default(),
             child_limits: ChildLimits::default(),
+            sandbox: SandboxSettings::default(),
             faults: FaultSettings::default(),
             recorder: RecorderSettings::default(),
             line_max: 16 * MIB,
@@ -178,6 +193,12 @@ impl Default for ServerKeys {
             body_max: 16 * MIB,
             event_max: 16 * MIB,
             connections_max: 1024,
+            depends_on: Vec::new(),
+            group: None,
+            probe: ProbeSettings::default(),
+            recycle: RecycleSettings::default(),
+            rollout: RolloutSettings::default(),
+            has_rollout: false,
         }
     }
 }
@@ -210,7 +231,8 @@ keys! {
         inherit_env: InheritEnvKind, Reconnects;
         /// Working directory. Default: the gateway's.
         cwd: optional(text(DIRECTORY, directory), "\".\""), Reconnects;
-        /// URL of a server that is already running.
+        /// URL of a server that is already running. `unix:/path/to/socket` is a Unix socket, where
+        /// requests go to `/mcp` unless another path follows, as in `unix:/path/to/socket:/path`.
         url: optional(text(URL, url), "\"https://docs.example.com/mcp\""), Reconnects, Secret;
         /// "http" (Streamable HTTP), "sse" (HTTP+SSE of 2024-11-05), or "auto": the first, or the
         /// second if the server refuses it.
@@ -273,6 +295,14 @@ keys! {
         /// Exit codes after which the program is not started again until its configuration changes,
         /// or an operator starts it.
         stop_on_exit in limits.stop_on_exit: ExitCodesKind;
+        /// Exit codes with which the program asks for a restart: it starts again at once, and no
+        /// failure is counted, if it was up for 10 seconds.
+        restart_on_exit in limits.restart_on_exit: ExitCodesKind;
+        /// Servers that have to be up before this one starts. It stops before them, and waits while
+        /// one is away (docs/supervision.md).
+        depends_on: texts(NOT_EMPTY, not_empty);
+        /// Name of its group, which [groups.NAME] describes.
+        group: optional(text(NOT_EMPTY, not_empty), "\"data\"");
         /// Overrides [gateway].
         start_timeout in limits.start_timeout: start_timeout();
         /// Interval of full list refreshes.
@@ -308,6 +338,13 @@ keys! {
         /// Overrides [resources].
         resources in names: table::<ResourcesTable>("[servers.NAME.resources]")
             .such_as("wrap = \"always\"");
+        /// A request that shows whether the server works (docs/servers.md).
+        probe: table::<ProbeTable>("`probe` of a server");
+        /// Planned restarts.
+        recycle: table::<RecycleTable>("`recycle` of a server");
+        /// Try a new version (`command`, `args` or `url`) beside the old one: "canary", or a table
+        /// of its gates.
+        rollout: RolloutKind(table("`rollout` of a server"));
         /// Overrides keys of [supervision].
         supervision: table::<SupervisionTable>("[servers.NAME.supervision]")
             .such_as("max_restarts = 10");
@@ -319,6 +356,8 @@ keys! {
         oauth: table::<OAuthTable>("[servers.NAME.oauth]"), Reconnects;
         /// Limits of each of the program's processes.
         limits in child_limits: table::<ChildLimitsTable>("[servers.NAME.limits]"), Reconnects;
+        /// Overrides keys of [sandbox]; `sandbox = "strict"` sets its level.
+        sandbox: sandbox(), Reconnects;
         /// Fault injection.
         faults: table::<FaultsTable>("[servers.NAME.faults]"), Reconnects;
     }
@@ -349,6 +388,9 @@ fn check(keys: &mut ServerKeys, section: &Section<'_>) {
     // The order of variables means nothing; a file in which only that changed is the same.
     keys.env.sort_by(|one, other| one.0.cmp(&other.0));
     check_tls_files(keys, section);
+    keys.limits.recycle = section.has("recycle").then(|| keys.recycle.clone());
+    keys.has_rollout = section.has("rollout");
+    keys.limits.probe = section.has("probe").then(|| keys.probe.clone());
 }
 
 /// A key needs a certificate. Relative paths start at the directory of the file.
@@ -381,6 +423,10 @@ keys! {
         deny: texts(GLOB, glob);
         /// Prefix of public names; "" leaves names unchanged. Default: the server's name.
         prefix: optional(text(PREFIX, prefix), "\"files\"");
+        /// Show tools that only user interfaces call (`_meta.ui.visibility` is `["app"]`) only at
+        /// `/mcp/server/NAME`, because the user interfaces of all servers of an endpoint share the
+        /// client's connection ([security](docs/security.md#user-interfaces)).
+        own_apps: flag();
     }
 }
 
@@ -409,6 +455,13 @@ keys! {
         cpu_max: optional(duration(SECOND..=365 * DAY), "\"10m\"");
         /// Files, sockets and pipes.
         open_files_max: optional(count(16..=1_000_000), "256");
+        /// Memory of the server with all processes that it starts, if the system delegated a
+        /// control group to the gateway (docs/supervision.md).
+        memory in tree.memory: optional(size(MIB as u64..=1024 * GIB as u64), "\"1GiB\"");
+        /// Share of the CPU time, in cores, of the same processes.
+        cpu in tree.cpu: optional(factor(0.01..=1024.0), "0.5");
+        /// Number of the same processes and their threads.
+        pids in tree.pids: optional(count(1..=4_000_000), "64");
     }
 }
 

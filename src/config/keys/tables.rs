@@ -15,7 +15,7 @@ use crate::history::HistorySettings;
 use crate::supervision::{Settings as SupervisionSettings, Tuning};
 use crate::transport::RecorderSettings;
 
-fn any_duration() -> RangeKind<Duration> {
+pub(super) fn any_duration() -> RangeKind<Duration> {
     duration(SupervisionSettings::DURATION_MIN..=SupervisionSettings::DURATION_MAX)
 }
 
@@ -255,7 +255,7 @@ keys! {
     MetricsTable for Config, check_metrics {
         /// Loopback address and port of `/metrics`. Default: not served.
         listen in metrics_listen:
-            optional(text(address::MUST_BE, address::listen_address), "\"127.0.0.1:12007\""),
+            optional(text(address::MUST_BE, address::tcp_address), "\"127.0.0.1:12007\""),
             NeedsRestart;
     }
 }

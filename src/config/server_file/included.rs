@@ -8,7 +8,7 @@ use toml_edit::{DocumentMut, Item, TableLike};
 use uuid::Uuid;
 
 use super::json_edit::JsonEdit;
-use super::{conflict, create, entries, find, form, set_tool, update, view, views};
+use super::{conflict, create, entries, find, form, set_tool, set_version, update, view, views};
 use crate::admin::EntryOrder;
 use crate::config::environment::Environment;
 use crate::config::json::{JsonServers, is_json};
@@ -111,7 +111,8 @@ impl IncludedServers {
             | EntryOrder::Text
             | EntryOrder::Get(_)
             | EntryOrder::Delete(_)
-            | EntryOrder::SetTool { .. } => {}
+            | EntryOrder::SetTool { .. }
+            | EntryOrder::SetVersion { .. } => {}
         }
         let wanted = match order {
             EntryOrder::List => {
@@ -128,7 +129,8 @@ impl IncludedServers {
             EntryOrder::Get(wanted)
             | EntryOrder::Update(wanted, _)
             | EntryOrder::Delete(wanted)
-            | EntryOrder::SetTool { server: wanted, .. } => wanted,
+            | EntryOrder::SetTool { server: wanted, .. }
+            | EntryOrder::SetVersion { server: wanted, .. } => wanted,
         };
         if find(own, wanted).is_ok() {
             return Ok(None);
@@ -161,6 +163,12 @@ impl IncludedServers {
         };
         let edit = JsonEdit::new(text).ok_or_else(|| conflict("its file cannot be changed"))?;
         let mut after = part.servers.clone();
+        let replaced = |after: &DocumentMut, old: &str, new: &str| {
+            if let Some((one, other)) = table(&part.servers, old).zip(table(after, new)) {
+                edit.update((old, one), (new, other));
+            }
+            shown(after, new)
+        };
         let (body, id) = match order {
             EntryOrder::Create(body) => {
                 let name = create(&mut after, body, mint)?;
@@ -172,10 +180,7 @@ impl IncludedServers {
             EntryOrder::Update(wanted, body) => {
                 let old = find(&part.servers, wanted)?;
                 let new = update(&mut after, wanted, body)?;
-                if let Some((one, other)) = table(&part.servers, &old).zip(table(&after, &new)) {
-                    edit.update((&old, one), (&new, other));
-                }
-                shown(&after, &new)
+                replaced(&after, &old, &new)
             }
             EntryOrder::Delete(wanted) => {
                 let name = find(&part.servers, wanted)?;
@@ -189,10 +194,12 @@ impl IncludedServers {
             } => {
                 let name = find(&part.servers, server)?;
                 set_tool(&mut after, &name, tool, *is_enabled)?;
-                if let Some((one, other)) = table(&part.servers, &name).zip(table(&after, &name)) {
-                    edit.update((&name, one), (&name, other));
-                }
-                shown(&after, &name)
+                replaced(&after, &name, &name)
+            }
+            EntryOrder::SetVersion { server, from, to } => {
+                let name = find(&part.servers, server)?;
+                set_version(&mut after, &name, from, to)?;
+                replaced(&after, &name, &name)
             }
             EntryOrder::List | EntryOrder::Text | EntryOrder::Get(_) => {
                 (Value::Null, String::new())

@@ -4,16 +4,19 @@
 mod form;
 mod included;
 mod json_edit;
+mod marked_file;
 mod oauth_form;
 mod shown_file;
 mod texts;
 mod tool_switch;
+mod version_change;
 mod whole_file;
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write as _};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 use toml_edit::{DocumentMut, Item, Table};
@@ -21,13 +24,15 @@ use uuid::Uuid;
 
 use super::default_file::{NEW_FILE_HEAD, new_file};
 use super::environment::Environment;
-use super::{Config, ConfigError, Fingerprint, json as json_file, place};
+use super::{Config, ConfigError, Fingerprint, ServerState, json as json_file, place};
 use crate::admin::{ConfigAnswer, ConfigOrder, EntryOrder};
+use crate::downstream::ServerSettings;
 use crate::id::ServerName;
 use crate::protocol::{ErrorKind, Failure};
 use included::{IncludedAnswer, IncludedServers};
 pub use shown_file::shown;
 use tool_switch::set_tool;
+use version_change::set_version;
 pub use whole_file::shown_difference;
 
 /// Maximum number of servers and members listed in a message about an invalid configuration.
@@ -47,6 +52,17 @@ pub struct FileOutcome {
     pub is_changed: bool,
     /// Id of the only server that was changed or removed.
     pub server: Option<String>,
+}
+
+/// A request that was carried out on the text of a file, which is not written yet.
+struct Edit {
+    /// The text of the configuration file.
+    before: String,
+    /// The file that changes, its new text, and what that configures.
+    changed_file: Option<(PathBuf, String, Config)>,
+    body: Value,
+    /// Id of the only server that changes.
+    changed: Option<String>,
 }
 
 impl<'a> ServerFile<'a> {
@@ -94,22 +110,65 @@ impl<'a> ServerFile<'a> {
         order: EntryOrder,
         if_match: Option<&str>,
     ) -> Result<FileOutcome, Failure> {
-        let mut text = self.text(if_match)?;
-        // The first server of one's own takes the place of the built-in example.
-        if matches!(order, EntryOrder::Create(_)) && text == new_file() {
-            NEW_FILE_HEAD.clone_into(&mut text);
+        let edit = self.edit(order, if_match)?;
+        let mut etag = tag(&edit.before);
+        if let Some((path, now, _)) = edit.changed_file {
+            let is_main = path == self.path;
+            if !is_main || now != edit.before {
+                replace(&path, &now).map_err(|error| io_failure("written", &error))?;
+            }
+            if is_main {
+                etag = tag(&now);
+            }
         }
-        let mut document = match json_file::is_json(&text) {
+        let body = edit.body;
+        Ok(FileOutcome {
+            answer: ConfigAnswer { body, etag },
+            is_changed: edit.changed.is_some(),
+            server: edit.changed,
+        })
+    }
+
+    /// The settings that a server would have after a request, which is not carried out.
+    ///
+    /// # Errors
+    ///
+    /// Returns why the request would be refused, or why the server could not start.
+    pub fn settings_after(&self, order: EntryOrder) -> Result<Arc<ServerSettings>, Failure> {
+        let edit = self.edit(order, None)?;
+        let name = edit.body["name"].as_str().unwrap_or_default();
+        let config = edit.changed_file.map(|(_, _, config)| config);
+        let mut servers = config.iter().flat_map(|config| &config.servers);
+        match servers
+            .find(|server| server.name.as_str() == name)
+            .map(|it| &it.state)
+        {
+            Some(ServerState::Ready(settings)) => Ok(settings.clone()),
+            Some(ServerState::Misconfigured(why)) => {
+                Err(Failure::new(ErrorKind::InvalidConfig, why.clone()))
+            }
+            Some(ServerState::Disabled) | None => Err(conflict("a disabled server does not start")),
+        }
+    }
+
+    /// Carries out a request on the text of the file, and checks the result.
+    fn edit(&self, order: EntryOrder, if_match: Option<&str>) -> Result<Edit, Failure> {
+        let mut before = self.text(if_match)?;
+        // The first server of one's own takes the place of the built-in example.
+        if matches!(order, EntryOrder::Create(_)) && before == new_file() {
+            NEW_FILE_HEAD.clone_into(&mut before);
+        }
+        let mut document = match json_file::is_json(&before) {
             // Servers of a JSON file are edited like servers of an included file.
             true => DocumentMut::new(),
-            false => text.parse().map_err(|_| {
+            false => before.parse().map_err(|_| {
                 let message =
                     "the configuration file is no longer valid TOML: `mcpvisor check` shows why";
                 Failure::new(ErrorKind::InvalidConfig, message)
             })?,
         };
-        let included = IncludedServers::read(&text, &self.path, self.environment);
-        let (changed_file, body, changed) = match included.answer(&document, &order, self.mint)? {
+        let included = IncludedServers::read(&before, &self.path, self.environment);
+        let (file, body, changed) = match included.answer(&document, &order, self.mint)? {
             Some(IncludedAnswer::Shown(body)) => (None, body, None),
             Some(IncludedAnswer::Changed(change)) => (
                 Some((change.path, change.text)),
@@ -122,21 +181,15 @@ impl<'a> ServerFile<'a> {
                 (changed.is_some().then_some(file), body, changed)
             }
         };
-        let mut etag = tag(&text);
-        if let Some((path, now)) = changed_file {
-            check(&path, &now, self.environment)?;
-            let is_main = path == self.path;
-            if !is_main || now != text {
-                replace(&path, &now).map_err(|error| io_failure("written", &error))?;
-            }
-            if is_main {
-                etag = tag(&now);
-            }
-        }
-        Ok(FileOutcome {
-            answer: ConfigAnswer { body, etag },
-            is_changed: changed.is_some(),
-            server: changed,
+        let checked = file.map(|(path, now)| {
+            let config = check(&path, &now, self.environment)?;
+            Ok::<_, Failure>((path, now, config))
+        });
+        Ok(Edit {
+            before,
+            changed_file: checked.transpose()?,
+            body,
+            changed,
         })
     }
 
@@ -188,6 +241,13 @@ impl<'a> ServerFile<'a> {
                 let id = view["id"].as_str().map(str::to_owned);
                 Ok((view, id))
             }
+            EntryOrder::SetVersion { server, from, to } => {
+                let name = find(document, &server)?;
+                set_version(document, &name, &from, &to)?;
+                let view = view(document, &name);
+                let id = view["id"].as_str().map(str::to_owned);
+                Ok((view, id))
+            }
             EntryOrder::Delete(wanted) => {
                 let name = find(document, &wanted)?;
                 let id = view(document, &name)["id"].as_str().map(str::to_owned);
@@ -220,15 +280,20 @@ fn create(
     Ok(name)
 }
 
-/// Checks that a text can replace the file.
+/// Checks that a text can replace the file, and reads it.
 ///
 /// # Errors
 ///
 /// Returns every problem, without any value.
-pub(super) fn check(path: &Path, text: &str, environment: &dyn Environment) -> Result<(), Failure> {
+pub(super) fn check(
+    path: &Path,
+    text: &str,
+    environment: &dyn Environment,
+) -> Result<Config, Failure> {
     let directory = path.parent().unwrap_or(Path::new("."));
     let parsed = Config::parse(text, &path.to_string_lossy(), directory, environment);
-    parsed.map(drop).map_err(|error| refused(&error))
+    let loaded = parsed.map_err(|error| refused(&error))?;
+    Ok(loaded.config)
 }
 
 fn refused(error: &ConfigError) -> Failure {

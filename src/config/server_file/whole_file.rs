@@ -5,8 +5,11 @@ use std::path::{Path, PathBuf};
 
 use serde_json::json;
 
+use super::marked_file::{marked, unmarked};
 use super::shown_file::shown;
-use super::{FileOutcome, ServerFile, conflict, io_failure, place, refused, replace, tag};
+use super::{
+    FileOutcome, ServerFile, conflict, io_failure, json_file, place, refused, replace, tag,
+};
 use crate::admin::{ConfigAnswer, FileContent, FileOrder};
 use crate::catalog::{around_changes, line_diff};
 use crate::config::{Config, ConfigError, KeptContents, Plan};
@@ -23,16 +26,24 @@ impl ServerFile<'_> {
         let mut is_changed = false;
         let body = match order {
             FileOrder::Kept => json!({ "kept": self.kept_names()? }),
+            FileOrder::Edit => {
+                let is_toml = !json_file::is_json(&present);
+                json!({ "text": is_toml.then(|| marked(&present)) })
+            }
             FileOrder::Plan(content) => {
-                let (text, _) = self.content(content)?;
+                let (text, _) = self.content(&present, content)?;
                 let wanted = self.checked(&text).map_err(|error| refused(&error))?;
                 // The current file can be invalid: then there is nothing to compare with.
                 let present_config = self.checked(&present).ok();
-                let plan = present_config.map(|config| Plan::between(&config, &wanted).to_json());
-                json!({ "plan": plan, "diff": shown_difference(&present, &text) })
+                let plan = present_config.as_ref();
+                let plan = plan.map(|config| Plan::between(config, &wanted).to_json());
+                let policies = present_config.map(|config| config.policies);
+                let policies = Some(&wanted.policies).filter(|it| policies.as_ref() != Some(it));
+                let diff = shown_difference(&present, &text);
+                json!({ "plan": plan, "diff": diff, "policies": policies })
             }
             FileOrder::Replace(content) => {
-                let (text, kept) = self.content(content)?;
+                let (text, kept) = self.content(&present, content)?;
                 self.checked(&text).map_err(|error| refused(&error))?;
                 if text != present {
                     self.replace_whole(&present, &text)?;
@@ -62,9 +73,16 @@ impl ServerFile<'_> {
     }
 
     /// The content, and the kept file it comes from.
-    fn content(&self, content: FileContent) -> Result<(String, Option<PathBuf>), Failure> {
+    fn content(
+        &self,
+        present: &str,
+        content: FileContent,
+    ) -> Result<(String, Option<PathBuf>), Failure> {
+        let invalid = |why: String| Failure::new(ErrorKind::InvalidConfig, why);
         let name = match content {
-            FileContent::Text(text) => return Ok((text, None)),
+            FileContent::Text(text) => {
+                return Ok((unmarked(&text, present).map_err(invalid)?, None));
+            }
             FileContent::Kept(name) => name,
         };
         let unreadable = |error| io_failure("read", &error);

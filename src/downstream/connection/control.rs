@@ -53,6 +53,8 @@ pub(super) enum Due {
     RetryList(ItemKind),
     /// Opens the change stream again.
     ReopenStream,
+    /// Sends the configured probe.
+    Probe,
 }
 
 pub(super) struct Control {
@@ -125,11 +127,15 @@ impl Control {
         let settings = self.spec.settings();
         let within = match own {
             OwnRequest::Ping | OwnRequest::Probe => settings.limits.ping_timeout,
+            OwnRequest::Health => {
+                let probe = settings.limits.probe.as_ref();
+                probe.map_or(settings.limits.ping_timeout, |probe| probe.timeout)
+            }
             OwnRequest::Initialize
             | OwnRequest::Discover
             | OwnRequest::Listen
             | OwnRequest::Page(_)
-            | OwnRequest::ConnectionCommand(_) => settings.supervision.connect_timeout,
+            | OwnRequest::ConnectionCommand { .. } => settings.supervision.connect_timeout,
         };
         let outgoing = if matches!(own, OwnRequest::Discover) || self.is_modern() {
             modern::own(number, method, params)

@@ -20,8 +20,14 @@ impl Control {
     /// server's own text.
     pub(super) fn closed(&mut self, ending: LinkEnd) {
         let mut ending = self.spec.shown(ending);
+        let limits = &self.spec.settings().limits;
         if let Some(ProcessExit::Code(code)) = ending.exit
-            && self.spec.settings().limits.stop_on_exit.contains(&code)
+            && limits.restart_on_exit.contains(&code)
+        {
+            ending.reason = ending.reason.as_planned();
+        }
+        if let Some(ProcessExit::Code(code)) = ending.exit
+            && limits.stop_on_exit.contains(&code)
         {
             let stays = "it starts again when its configuration changes or an operator starts it, \
                          because `stop_on_exit` names this code";

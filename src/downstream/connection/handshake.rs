@@ -7,7 +7,9 @@ use serde_json::{Map, Value, json};
 
 use crate::catalog::ItemKind;
 use crate::downstream::era::modern;
-use crate::protocol::{DeclaredCapabilities, Era, Method, Outcome, RawJson, Response, Revision};
+use crate::protocol::{
+    DeclaredCapabilities, Era, Method, Outcome, RawJson, Response, Revision, is_declared,
+};
 use crate::telemetry::Reason;
 
 /// Maximum size of `_meta` that is kept of the answer, in bytes.
@@ -238,7 +240,7 @@ impl Negotiated {
     }
 
     pub fn has(&self, capability: &str) -> bool {
-        self.capabilities.contains_key(capability)
+        is_declared(&self.capabilities, capability)
     }
 
     /// Whether to request a list of this kind. Servers built with old libraries can have tools
@@ -304,13 +306,17 @@ mod tests {
     #[test]
     fn what_declares_nothing_may_have_tools_and_an_empty_object_may_be_an_array() {
         let table = [
-            ("{}", [true, false, false, false]),
-            ("[]", [true, false, false, false]),
-            ("null", [true, false, false, false]),
-            (r#"{"logging":{}}"#, [true, false, false, false]),
-            (r#"{"tools":[]}"#, [true, false, false, false]),
-            (r#"{"prompts":{}}"#, [false, true, false, false]),
-            (r#"{"resources":{}}"#, [false, false, true, true]),
+            ("{}", [true, false, false, false, false]),
+            ("[]", [true, false, false, false, false]),
+            ("null", [true, false, false, false, false]),
+            (r#"{"logging":{}}"#, [true, false, false, false, false]),
+            (r#"{"tools":[]}"#, [true, false, false, false, false]),
+            (r#"{"prompts":{}}"#, [false, true, false, false, false]),
+            (r#"{"resources":{}}"#, [false, false, true, true, false]),
+            (
+                r#"{"extensions":{"io.modelcontextprotocol/skills":{}}}"#,
+                [false, false, false, false, true],
+            ),
         ];
         for (declared, expected) in table {
             let answer = format!(

@@ -77,6 +77,11 @@ impl ServerLists {
         ItemKind::ALL.into_iter().find(|kind| self.was_read(*kind))
     }
 
+    /// Whether the tools were listed over this connection.
+    pub(super) fn has_read_tools(&self) -> bool {
+        self.was_read(ItemKind::Tools)
+    }
+
     fn was_read(&self, kind: ItemKind) -> bool {
         self.read_at[kind.index()].is_some()
     }

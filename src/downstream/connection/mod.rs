@@ -11,6 +11,7 @@
 //! - `opening`, `era_probe`, `handshake`: from the start to an answer that proves the era
 //! - `ready`: senders and subscriptions after the handshake
 //! - `own_requests`: the gateway's own requests: handshake, lists, pings
+//! - `probing`: the configured probe, which decides about readiness and liveness
 //! - `list_fetch`, `list_refresh`: fetch a list page by page; keep all lists up to date
 //! - `listen_stream`, `listen_filter`: the event stream of a sessionless server
 //! - `liveness`, `session_watch`: pings, whether the server still knows the session, and a new
@@ -33,6 +34,7 @@ mod liveness;
 mod measurement;
 mod opening;
 mod own_requests;
+mod probing;
 mod ready;
 mod session_watch;
 pub(crate) mod spec;
@@ -64,6 +66,7 @@ use crate::telemetry::{Cause, Reason};
 use crate::transport::LinkError;
 use list_refresh::ServerLists;
 use listen_stream::{ListenStreams, ended};
+use probing::Probing;
 use session_watch::SessionWatch;
 use state::ConnectionState;
 
@@ -83,6 +86,7 @@ pub(crate) struct Connection {
     /// The log level that was last sent to the server.
     sent_log_level: Option<LogLevel>,
     session: SessionWatch,
+    probing: Probing,
 }
 
 impl Connection {
@@ -106,6 +110,7 @@ impl Connection {
             listening: ListenStreams::default(),
             sent_log_level: None,
             session: SessionWatch::default(),
+            probing: Probing::default(),
         }
     }
 
@@ -150,6 +155,7 @@ impl Connection {
                 Due::Expire(kind) => self.lists.refresh(&[kind], control),
                 Due::RetryList(kind) => self.lists.changed(&[kind], control),
                 Due::ReopenStream => self.listening.update(control),
+                Due::Probe => self.probing.send(&self.lists, control),
             }
         }
     }
@@ -215,6 +221,10 @@ impl Connection {
                 if !kinds.is_empty() {
                     self.lists.changed(kinds, control);
                 }
+                // Skills have no notification of their own.
+                if notification.method == Method::ResourcesListChanged {
+                    self.lists.changed(&[ItemKind::Skills], control);
+                }
                 if let Some(event) = control.event_of(notification) {
                     control.send_event(event);
                 }
@@ -242,7 +252,11 @@ impl Connection {
             // Even an error proves that the server is alive.
             OwnRequest::Ping => self.probe_answered(true),
             OwnRequest::Probe => self.probe_answered(false),
-            OwnRequest::ConnectionCommand(_) => {}
+            OwnRequest::Health => {
+                let outcome = probing::outcome_of(response);
+                self.probing.on_outcome(outcome, &mut self.control);
+            }
+            OwnRequest::ConnectionCommand { .. } => {}
         }
     }
 
@@ -278,7 +292,11 @@ impl Connection {
                     LinkError::TooLarge { .. } | LinkError::NoRoom(_) | LinkError::Protocol(_) => {}
                 }
             }
-            Some(OwnRequest::ConnectionCommand(name)) => {
+            Some(OwnRequest::Health) => {
+                let outcome = Err(format!("{error:#}"));
+                self.probing.on_outcome(outcome, &mut self.control);
+            }
+            Some(OwnRequest::ConnectionCommand { name, .. }) => {
                 let shown = self.spec.masked(&format!("{error:#}"));
                 log::warn!(server = self.spec.server().as_str(), error:% = shown; "`{name}` could not be sent");
                 if let LinkError::Status { .. } = error {
@@ -318,11 +336,19 @@ impl Connection {
                     let late = Reason::from("`ping` was not answered in time");
                     self.control.fail(late.because(Cause::Unresponsive));
                 }
+                // The answer can be queued behind large answers here as well.
+                OwnRequest::Health if last_large > sent => {
+                    self.control.set_once(Due::Probe, now);
+                }
+                OwnRequest::Health => {
+                    let outcome = Err("no answer in time".to_owned());
+                    self.probing.on_outcome(outcome, &mut self.control);
+                }
                 OwnRequest::Page(fetch) => {
                     self.lists
                         .page_failed(&fetch, "no answer in time", &mut self.control)
                 }
-                OwnRequest::ConnectionCommand(name) => {
+                OwnRequest::ConnectionCommand { name, .. } => {
                     log::warn!(server = self.spec.server().as_str(); "`{name}` was not answered in time");
                 }
             }
@@ -370,7 +396,7 @@ impl Handler<ConnectionCommand> for Connection {
             | ConnectionCommand::LevelAtLeast(_)
             | ConnectionCommand::RootsChanged
                 if self.control.is_modern() => {}
-            ConnectionCommand::Subscribe(_) | ConnectionCommand::Unsubscribe(_)
+            ConnectionCommand::Subscribe(..) | ConnectionCommand::Unsubscribe(_)
                 if self.control.is_modern() =>
             {
                 self.listening.update(&mut self.control)
@@ -386,7 +412,7 @@ impl Handler<ConnectionCommand> for Connection {
                     self.request_log_level(level);
                 }
             }
-            ConnectionCommand::Subscribe(uri) => self.subscribe(&uri),
+            ConnectionCommand::Subscribe(uri, pending) => self.subscribe(&uri, pending),
             ConnectionCommand::Unsubscribe(uri) => self.unsubscribe(&uri),
             ConnectionCommand::Refresh => self.lists.changed(&ItemKind::ALL, &mut self.control),
             ConnectionCommand::Reread(kind) => self.lists.reread(kind, &mut self.control),
@@ -396,7 +422,10 @@ impl Handler<ConnectionCommand> for Connection {
                 self.control.notify_server(&Method::RootsListChanged)
             }
             ConnectionCommand::Check => self.ping(),
-            ConnectionCommand::Retune => self.schedule_checks(),
+            ConnectionCommand::Retune => {
+                self.schedule_checks();
+                self.control.due.set(Due::Probe, Instant::now());
+            }
             ConnectionCommand::Kill => {
                 if let Some(link) = self.control.state.link() {
                     link.with(|link| link.kill());

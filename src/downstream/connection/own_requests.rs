@@ -5,6 +5,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::downstream::connection::list_fetch::ListFetch;
+use crate::downstream::connection::spec::Pending;
 use crate::id::QuickMap;
 use crate::memory::TimerTable;
 use crate::metrics::MethodLabel;
@@ -21,8 +22,14 @@ pub(crate) enum OwnRequest {
     Ping,
     /// A list request used as a ping; its items are ignored.
     Probe,
-    /// Only success or failure matters; the text names it in the log.
-    ConnectionCommand(&'static str),
+    /// The configured probe.
+    Health,
+    /// Only success or failure matters; the name appears in the log.
+    ConnectionCommand {
+        name: &'static str,
+        /// Dropped with this request, which tells the waiting stream that it is settled.
+        _pending: Option<Pending>,
+    },
 }
 
 struct UnderWay {

@@ -7,15 +7,13 @@ use crate::downstream::call_sender::SenderCommand;
 use crate::downstream::connection::Connection;
 use crate::downstream::connection::handshake::Negotiated;
 use crate::downstream::connection::own_requests::OwnRequest;
-use crate::downstream::connection::spec::CallSenders;
+use crate::downstream::connection::spec::{CallSenders, Pending};
 use crate::downstream::connection::state::{ConnectionState, OpenConnection};
 use crate::protocol::{LogLevel, Method};
 use crate::telemetry::Counter;
 
 impl Connection {
     pub(super) fn connected(&mut self, negotiated: Negotiated) {
-        let generation = self.control.birth.generation();
-        let again = if generation > 1 { " again" } else { "" };
         let Some(link) = self.control.state.link().cloned() else {
             return;
         };
@@ -32,19 +30,10 @@ impl Connection {
         if let Some(session) = session.filter(|_| is_own_session) {
             self.spec.own_session.opened(session, negotiated.clone());
         }
-        let level = match is_own_session {
-            true => log::Level::Debug,
-            false => log::Level::Info,
-        };
-        log::log!(
-            level,
-            server = self.spec.server().as_str(),
-            revision = negotiated.revision.as_str(),
-            generation;
-            "up{again}"
-        );
+        self.log_up(&negotiated, is_own_session);
         self.spec.of_all.counters.add(Counter::ServersConnected);
         self.lists.on_negotiated(&negotiated);
+        let is_first = matches!(self.control.state, ConnectionState::Handshaking { .. });
         match self.control.state.end() {
             ConnectionState::Handshaking { mut senders, .. } => {
                 // A client's own session needs no further senders, because its calls come from the
@@ -78,10 +67,26 @@ impl Connection {
             let owner = self.address.clone().recipient();
             let revision = self.lists.part.revision;
             let senders = CallSenders::new(senders.by_arbiter(), owner, revision, &self.spec);
-            self.control.birth.ready(senders);
+            self.probing.offer(senders, is_first, &mut self.control);
         }
         self.restore_subscriptions();
         self.lists.refresh_all(&mut self.control);
+    }
+
+    fn log_up(&self, negotiated: &Negotiated, is_own_session: bool) {
+        let generation = self.control.birth.generation();
+        let again = if generation > 1 { " again" } else { "" };
+        let level = match is_own_session {
+            true => log::Level::Debug,
+            false => log::Level::Info,
+        };
+        log::log!(
+            level,
+            server = self.spec.server().as_str(),
+            revision = negotiated.revision.as_str(),
+            generation;
+            "up{again}"
+        );
     }
 
     /// Whether server messages outside of calls can reach a client.
@@ -121,17 +126,23 @@ impl Connection {
             self.request_log_level(level);
         }
         for uri in uris {
-            self.subscribe(&uri);
+            self.subscribe(&uri, None);
         }
     }
 
-    pub(super) fn subscribe(&mut self, uri: &str) {
-        let own = OwnRequest::ConnectionCommand("resources/subscribe");
+    pub(super) fn subscribe(&mut self, uri: &str, pending: Option<Pending>) {
+        let own = OwnRequest::ConnectionCommand {
+            name: "resources/subscribe",
+            _pending: pending,
+        };
         self.change_subscription(&Method::ResourcesSubscribe, uri, own);
     }
 
     pub(super) fn unsubscribe(&mut self, uri: &str) {
-        let own = OwnRequest::ConnectionCommand("resources/unsubscribe");
+        let own = OwnRequest::ConnectionCommand {
+            name: "resources/unsubscribe",
+            _pending: None,
+        };
         self.change_subscription(&Method::ResourcesUnsubscribe, uri, own);
     }
 
@@ -147,7 +158,10 @@ impl Connection {
         let negotiated = self.control.state.negotiated();
         if negotiated.is_some_and(|negotiated| negotiated.has("logging")) {
             self.sent_log_level = Some(level);
-            let own = OwnRequest::ConnectionCommand("logging/setLevel");
+            let own = OwnRequest::ConnectionCommand {
+                name: "logging/setLevel",
+                _pending: None,
+            };
             self.control
                 .ask_server(&Method::LoggingSetLevel, &json!({ "level": level }), own);
         }

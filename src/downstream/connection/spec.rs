@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use actix::{Message, Recipient};
 use arc_swap::{ArcSwap, ArcSwapOption};
 use parking_lot::Mutex;
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
 use crate::bridge::headers::ParamHeaders;
@@ -341,6 +341,10 @@ impl CallSenders {
     }
 }
 
+/// A clone is held by each command until the server has answered it, or cannot; the receiver of the
+/// channel then knows that all of them are settled.
+pub type Pending = mpsc::Sender<()>;
+
 /// A change of subscriptions or log levels, for the connection to pass on.
 #[derive(Message, Clone, Debug)]
 #[rtype(result = "()")]
@@ -349,7 +353,7 @@ pub enum ConnectionCommand {
     /// Log level that a sessionless request asks for. A server whose level applies to all callers
     /// is only ever made more verbose.
     LevelAtLeast(LogLevel),
-    Subscribe(String),
+    Subscribe(String, Option<Pending>),
     Unsubscribe(String),
     /// The set of watched tasks has changed.
     Tasks,

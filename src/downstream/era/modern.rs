@@ -36,8 +36,14 @@ pub(crate) fn own(number: u64, method: &Method, params: &Value) -> OutgoingFrame
         "io.modelcontextprotocol/clientInfo": client_info(),
         "io.modelcontextprotocol/clientCapabilities": declared.unwrap_or_default(),
     });
+    let name = match method {
+        Method::ToolsCall => params.get("name"),
+        Method::ResourcesRead => params.get("uri"),
+        _ => None,
+    };
+    let name = name.and_then(Value::as_str).map(ByteString::from);
     OutgoingFrame {
-        headers: Some(headers(method, None)),
+        headers: Some(headers(method, name)),
         ..OutgoingFrame::new(Some(number), request(number, method, &params))
     }
 }

@@ -206,7 +206,7 @@ impl CallsInFlight {
             Some(session) => {
                 self.ask_client(request, ConnectionOwner::Session(session, client.audience));
             }
-            // Its call is the only one in flight.
+            // The request belongs to the only call in flight.
             None => drop(self.ask_any(request)),
         }
     }

@@ -95,6 +95,7 @@ pub(crate) fn stop(
 ) -> impl Future<Output = ()> + use<> {
     let own = server.own.take_out(|_| true);
     let mut children: Vec<_> = own.iter().map(|own| own.child.clone()).collect();
+    children.extend(server.rollout.abandon("the server ends"));
     close(listener, server, own);
     let idle = ended(listener, server, server.own.idle.take_all(|_| true));
     lists_outdated(listener, server);

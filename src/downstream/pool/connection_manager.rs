@@ -5,48 +5,36 @@
 //! next incarnation continues, and connections are not affected.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use actix::{
     Actor, ActorContext, Addr, AsyncContext, Context, Handler, Message, MessageResult, SpawnHandle,
     StreamHandler,
 };
-use arc_swap::{ArcSwap, ArcSwapOption};
-use tokio::sync::{Notify, watch};
-use tokio::time::timeout;
+use arc_swap::ArcSwap;
+use tokio::sync::Notify;
+use tokio::time::{sleep, timeout};
 
 use crate::catalog::ServerPart;
-use crate::downstream::connection::Connection;
-use crate::downstream::connection::spec::{
-    CallSenders, CalledLists, ConnectionCommand, ConnectionSpec, OwnSession,
-};
-use crate::downstream::connection_key::{ConnectionKey, ConnectionOwner};
-use crate::downstream::era::ServerEra;
-use crate::downstream::notification_budget::NotificationBudget;
-use crate::downstream::parts::{PoolParts, ServerParts};
+use crate::downstream::connection::spec::{CallSenders, ConnectionCommand};
+use crate::downstream::connection_key::ConnectionKey;
+use crate::downstream::parts::PoolParts;
 use crate::downstream::pool::closing::{close, close_if_refused, ended, stop};
-use crate::downstream::pool::idle_sessions::IdleSession;
-use crate::downstream::pool::own_connections::{OwnConnections, is_limited};
-use crate::downstream::pool::phase_events::publish_phases;
+use crate::downstream::pool::dependencies::DependentServers;
+use crate::downstream::pool::own_connections::{REST_MIN, is_limited};
 use crate::downstream::pool::plain_process::settle_processes;
+use crate::downstream::pool::recycling::recycle_due;
 use crate::downstream::pool::retiring::{RetiringServers, Succession};
+use crate::downstream::pool::rollout::{Promotion, RolloutOrigin, begin, promote};
 use crate::downstream::pool::server::Server;
-use crate::downstream::pool::usage::Usage;
+use crate::downstream::pool::server_builder::ServerBuilder;
+use crate::downstream::pool::trial::BeginTrial;
 use crate::downstream::pool::{Servers, server_removed};
-use crate::downstream::resilience::admission::{AdmissionGate, ConnectionLoad};
-use crate::downstream::resilience::breakers::Breakers;
-use crate::downstream::separation::Separation;
-use crate::downstream::session_status::SessionStatus;
 use crate::downstream::settings::{ServerSettings, StartMode};
 use crate::id::{CredentialContext, ServerName, SessionId};
 use crate::memory::{note_freed, note_passed};
 use crate::protocol::Failure;
-use crate::supervision::{
-    ChildPhase, ChildRef, ChildSpec, Inbox, InboxItem, Shutdown, Start, Supervisor, SupervisorLink,
-};
-use crate::telemetry::{LogRing, LogRingSettings};
-use crate::transport::Recorder;
+use crate::supervision::{ChildPhase, ChildRef, Inbox, InboxItem, Shutdown, SupervisorLink, Timer};
 
 /// Time between two sweeps that close unused connections.
 pub(crate) const SWEEP_EVERY: Duration = Duration::from_secs(15);
@@ -61,10 +49,11 @@ const IDLE_EVERY: Duration = Duration::from_secs(1);
 pub(crate) struct ConnectionManager {
     pub(crate) servers: Arc<ArcSwap<Servers>>,
     jobs: Inbox<ServerJob>,
+    pub(super) builder: ServerBuilder,
     pub(super) retiring: RetiringServers,
+    pub(super) dependencies: DependentServers,
+    pub(super) dependency_timer: Timer,
     pub(crate) parts: PoolParts,
-    /// Notified when the lists of a server have to be compared.
-    comparison_due: Arc<Notify>,
     /// Timer of the next sweep that closes unused shared connections.
     pub(crate) sweep: Option<SpawnHandle>,
     birth: SupervisorLink<Addr<ConnectionManager>>,
@@ -80,6 +69,10 @@ pub(crate) enum ServerJob {
     Stop(ServerName),
     /// Leaves the server's sessions, because the signed-in account can have changed.
     LeaveSessions(ServerName, CredentialContext),
+    /// Lets a new version of a server take the place of the old one.
+    Promote(Promotion),
+    /// Looks at the servers with dependencies, because one of them changed.
+    LookAtTies,
     /// Notifies the sender that all earlier jobs are done.
     Notify(Arc<Notify>),
 }
@@ -97,157 +90,32 @@ impl ConnectionManager {
     pub(crate) fn new(
         servers: Arc<ArcSwap<Servers>>,
         jobs: Inbox<ServerJob>,
-        retiring: RetiringServers,
+        (retiring, dependencies): (RetiringServers, DependentServers),
         parts: PoolParts,
         comparison_due: Arc<Notify>,
         birth: SupervisorLink<Addr<Self>>,
     ) -> Self {
+        let of_look = jobs.clone();
+        let ask_to_look = move || of_look.put(ServerJob::LookAtTies);
+        let builder = ServerBuilder {
+            servers: servers.clone(),
+            ask_to_look: Arc::new(ask_to_look),
+            retiring: retiring.clone(),
+            dependencies: dependencies.clone(),
+            parts: parts.clone(),
+            comparison_due,
+        };
         Self {
             servers,
             jobs,
+            builder,
             retiring,
+            dependencies,
+            dependency_timer: Timer::default(),
             parts,
-            comparison_due,
             sweep: None,
             birth,
         }
-    }
-
-    fn start_server(
-        &self,
-        settings: ServerSettings,
-        known: Option<Arc<ServerPart>>,
-    ) -> Arc<Server> {
-        let lines_max = settings.limits.log_lines;
-        let kept = LogRingSettings {
-            lines_max,
-            ..Default::default()
-        };
-        let log = LogRing::new(kept, self.parts.secrets.clone());
-        let connector = (self.parts.make_connector)(&settings, &log, &CredentialContext::Shared);
-        let queue = settings.resilience.queue;
-        let gate = Arc::new(AdmissionGate::new(settings.limits.calls_max, queue));
-        let is_lazy = settings.start == StartMode::Lazy;
-        let breakers = Arc::new(Breakers::new(
-            settings.name.clone(),
-            settings.resilience.breaker,
-            log.clone(),
-            self.parts.counters.clone(),
-        ));
-        let spread = settings.name.as_str().bytes().fold(0_u64, |sum, byte| {
-            sum.wrapping_mul(31).wrapping_add(u64::from(byte))
-        });
-        let declaration = settings.declaration();
-        let settings = Arc::new(ArcSwap::from_pointee(settings));
-        let store = &self.parts.store;
-        let starts_process = connector.starts_process();
-        let era = ServerEra::new(settings.clone(), store.clone(), starts_process);
-        let era = Arc::new(era);
-        let due = self.comparison_due.clone();
-        let separation = Separation::new(settings.clone(), store.clone(), log.clone(), due);
-        let separation = Arc::new(separation);
-        let notification_budget =
-            NotificationBudget::new(settings.clone(), self.parts.counters.clone());
-        let parts = ServerParts {
-            settings,
-            declaration,
-            connector,
-            gate,
-            breakers,
-            notification_budget: Arc::new(notification_budget),
-            era: era.clone(),
-            separation: separation.clone(),
-            log,
-            retiring: self.retiring.clone(),
-        };
-        let (shared, spec) =
-            self.supervise(&parts, ConnectionKey::shared(), spread, known, None, None);
-        actix_rt::spawn(async move { tokio::join!(era.load(), separation.load()) });
-        let server = Arc::new(Server {
-            parts,
-            shared,
-            spec,
-            usage: Arc::new(Usage::new(is_lazy)),
-            own: OwnConnections::new(),
-            halted: AtomicBool::new(false),
-            retries: Default::default(),
-        });
-        let checked = Arc::downgrade(&server);
-        server.parts.breakers.when_opened(move || {
-            if let Some(server) = checked.upgrade() {
-                server.check();
-            }
-        });
-        server
-    }
-
-    /// Starts a permanent child for a connection; `spread` selects its arbiter. Until the server
-    /// answers, its lists are taken from `known`.
-    fn supervise(
-        &self,
-        of_server: &ServerParts,
-        key: ConnectionKey,
-        spread: u64,
-        known: Option<Arc<ServerPart>>,
-        opener: Option<SessionId>,
-        idle: Option<IdleSession>,
-    ) -> (ChildRef<CallSenders>, Arc<ConnectionSpec>) {
-        let settings = of_server.settings.load();
-        let server = &settings.name;
-        let mut of_server = of_server.clone();
-        if key.credentials != CredentialContext::Shared {
-            of_server.connector =
-                (self.parts.make_connector)(&settings, &of_server.log, &key.credentials);
-        }
-        let is_known = known.is_some() && key.is_shared();
-        let is_listed = is_known || idle.as_ref().is_some_and(|idle| idle.is_listed);
-        let child = child_name(server, &key);
-        let arbiters = &self.parts.arbiters;
-        let load = Arc::new(ConnectionLoad::new(of_server.gate.clone()));
-        let spec = Arc::new(ConnectionSpec {
-            server: server.clone(),
-            of_server,
-            of_all: self.parts.clone(),
-            key,
-            opener,
-            home: arbiters.index(spread),
-            load,
-            client_tasks: Default::default(),
-            progress: Default::default(),
-            recorder: ArcSwap::from_pointee(Recorder::new(settings.recorder)),
-            param_headers: ArcSwap::default(),
-            session: SessionStatus::default(),
-            called: CalledLists::new(idle.as_ref().map_or(0, |idle| idle.called)),
-            own_session: OwnSession::new(idle.map(|it| (it.session, it.negotiated))),
-            last_part: ArcSwapOption::new(known),
-            first_lists: ArcSwapOption::default(),
-            listed: watch::Sender::new(is_listed),
-        });
-        let of_child = spec.clone();
-        let start = Start::new(move |ctx, birth| {
-            Connection::new(of_child.clone(), birth, Context::address(ctx))
-        });
-        let mut child = ChildSpec::new(child, arbiters, start);
-        child.settings = settings.supervision.clone();
-        child.key = spread;
-        // A lazy server whose items are known need not be started to be listed.
-        child.lazy = settings.start == StartMode::Lazy && is_known;
-        // Only the session's own thread uses its connection.
-        let child = match spec.is_own_session() {
-            true => Supervisor::supervise_beside_child(child),
-            false => Supervisor::supervise(child),
-        };
-        if spec.key.is_shared() {
-            let (servers, name) = (self.servers.clone(), server.clone());
-            let on_up = move || {
-                if let Some(server) = servers.load().get(&name) {
-                    server.own.retry();
-                }
-            };
-            let (events, phases) = (self.parts.events.clone(), child.subscribe());
-            actix_rt::spawn(publish_phases(events, server.clone(), phases, on_up));
-        }
-        (child, spec)
     }
 
     fn open(&self, open: OpenConnection) -> Result<ChildRef<CallSenders>, Failure> {
@@ -272,7 +140,9 @@ impl ConnectionManager {
         let spread = open.arbiter as u64;
         let key = open.key.clone();
         let known = server.spec.last_part.load_full();
-        let (child, spec) = self.supervise(&server.parts, key, spread, known, open.opener, idle);
+        let (child, spec) =
+            self.builder
+                .supervise(&server.parts, key, spread, known, open.opener, idle);
         server.own.insert(open.key, child.clone(), spec.clone());
         if spec.key.era.is_some() && server.parts.era.speaks_older() != Some(true) {
             let listener = self.parts.listener.clone();
@@ -332,7 +202,14 @@ impl ConnectionManager {
     fn execute(&mut self, job: ServerJob, ctx: &mut Context<Self>) {
         match job {
             ServerJob::Start(settings, known) => {
-                self.start_or_replace(&settings, known, Succession::After, ctx);
+                if !self.rolls_out(&settings) {
+                    self.start_or_replace(&settings, known, Succession::After, ctx);
+                }
+            }
+            ServerJob::Promote(promotion) => {
+                if let Some(old) = promote(&self.builder, &promotion) {
+                    self.retire(old, Succession::Promoted);
+                }
             }
             ServerJob::Retune(settings) => self.retune(&settings),
             ServerJob::Stop(name) => {
@@ -343,9 +220,11 @@ impl ConnectionManager {
                 }
             }
             ServerJob::LeaveSessions(name, whose) => self.leave_sessions(&name, &whose, ctx),
+            ServerJob::LookAtTies => return self.look_at_dependencies(ctx),
             ServerJob::Notify(done) => done.notify_one(),
         }
         if self.jobs.is_empty() {
+            self.learn_dependencies(ctx);
             self.sweep(ctx);
         }
     }
@@ -364,11 +243,58 @@ impl ConnectionManager {
         if let Some(before) = before {
             self.retire(before, succession);
         }
-        let server = self.start_server(settings.clone(), known);
+        let server = self.builder.start_server(settings.clone(), known);
+        self.builder.announce(&server);
         Self::sweep_when_listed(&server, ctx);
         let mut servers = Servers::clone(&self.servers.load());
         servers.insert(server.name().clone(), server);
         self.servers.store(Arc::new(servers));
+    }
+
+    /// Handles a server that needs a new connection without replacing it: if the new version is
+    /// tried beside the old one, or runs already. Returns whether it does.
+    fn rolls_out(&self, settings: &ServerSettings) -> bool {
+        let Some(old) = self.servers.load().get(&settings.name).cloned() else {
+            return false;
+        };
+        if settings.rollout.is_none() && old.rollout.view().is_none() {
+            return false;
+        }
+        if settings.runs_alike(&old.settings()) {
+            old.rollout
+                .abandon("the configuration names the old version again");
+            old.rollout.forget_failure();
+            self.retune(settings);
+            return true;
+        }
+        let is_new = settings.declaration() != old.parts.declaration;
+        if !is_new || settings.rollout.is_none() {
+            return false;
+        }
+        old.rollout
+            .abandon("the configuration names another version");
+        let begun = self.begin_rollout(&old, settings, RolloutOrigin::File);
+        if begun.is_ok() {
+            // Settings that need no new connection apply to the old version.
+            self.retune(settings);
+        }
+        begun.is_ok()
+    }
+
+    /// Starts a new version of a server beside the old one.
+    ///
+    /// # Errors
+    ///
+    /// Returns why there is nothing that it could be compared with.
+    pub(super) fn begin_rollout(
+        &self,
+        old: &Arc<Server>,
+        settings: &ServerSettings,
+        origin: RolloutOrigin,
+    ) -> Result<(), String> {
+        let jobs = self.jobs.clone();
+        let promote = move |promotion| jobs.put(ServerJob::Promote(promotion));
+        begin(&self.builder, old, settings, origin, Box::new(promote))
     }
 
     /// Retires a server that was removed from the table: its calls get `shutdown_timeout` to
@@ -376,13 +302,31 @@ impl ConnectionManager {
     fn retire(&self, server: Arc<Server>, succession: Succession) {
         let retirement = self.retiring.enter(server.name().clone(), succession);
         let listener = self.parts.listener.clone();
+        server.rollout.abandon("the server is changed or removed");
         actix_rt::spawn(async move {
-            let drain = server.settings().supervision.shutdown_timeout;
-            if timeout(drain, server.has_no_calls()).await.is_err() {
+            let settings = server.settings();
+            let is_promoted = succession == Succession::Promoted;
+            let drain = match is_promoted {
+                true => settings.limits.request_timeout_max + REST_MIN,
+                false => settings.supervision.shutdown_timeout,
+            };
+            let is_unused = async {
+                if is_promoted {
+                    // A call that found this server can still be in transit to its connection.
+                    sleep(REST_MIN).await;
+                }
+                server.has_no_calls().await;
+            };
+            if timeout(drain, is_unused).await.is_err() {
                 log::warn!(
                     server = server.name().as_str();
                     "calls did not finish in time before the changed or removed server was closed"
                 );
+            }
+            if !is_promoted {
+                // A dependant that does not stop in time must not keep the server.
+                let alone = server.parts.dependencies.has_no_dependants(server.name());
+                drop(timeout(drain * 2, alone).await);
             }
             stop(&listener, &server).await;
             drop(retirement);
@@ -396,23 +340,16 @@ impl ConnectionManager {
         };
         let becomes_eager =
             settings.start == StartMode::Eager && server.settings().start == StartMode::Lazy;
-        server.retune(settings.clone());
+        let mut settings = settings.clone();
+        if settings.declaration() != server.parts.declaration {
+            // The new version was rolled back, or is still tried.
+            settings = settings.over(&server.settings());
+        }
+        server.retune(settings);
         if becomes_eager {
             server.usage.wanted();
             server.shared.wake();
         }
-    }
-}
-
-/// The name of a connection in the supervision tree.
-fn child_name(server: &ServerName, key: &ConnectionKey) -> String {
-    match &key.owner {
-        ConnectionOwner::Shared if key.era.is_some() => format!("server/{server}/older"),
-        ConnectionOwner::Shared => format!("server/{server}"),
-        ConnectionOwner::Audience(_) => format!("server/{server}/profile"),
-        ConnectionOwner::Session(session, _) => format!("server/{server}/session/{session}"),
-        ConnectionOwner::Lease(_, place) => format!("server/{server}/call/{place}"),
-        ConnectionOwner::Plain => format!("server/{server}/plain"),
     }
 }
 
@@ -422,6 +359,7 @@ impl Actor for ConnectionManager {
     fn started(&mut self, ctx: &mut Self::Context) {
         ctx.run_interval(IDLE_EVERY, |manager, _| manager.set_sessions_idle());
         ctx.run_interval(SWEEP_EVERY, |manager, _| {
+            recycle_due(manager.servers.load_full(), manager.parts.random.clone());
             for server in manager.servers.load().values() {
                 let registry = &manager.parts.subscription_registry;
                 let limits = &server.settings().limits;
@@ -441,6 +379,7 @@ impl Actor for ConnectionManager {
             Self::sweep_when_listed(server, ctx);
         }
         self.sweep(ctx);
+        self.learn_dependencies(ctx);
         ctx.add_stream(self.jobs.stream());
         self.birth.ready(ctx.address());
     }
@@ -456,7 +395,8 @@ impl StreamHandler<InboxItem<ServerJob>> for ConnectionManager {
                         Some(&settings.name)
                     }
                     ServerJob::Stop(name) | ServerJob::LeaveSessions(name, _) => Some(name),
-                    ServerJob::Notify(_) => None,
+                    ServerJob::Promote(promotion) => Some(promotion.server()),
+                    ServerJob::LookAtTies | ServerJob::Notify(_) => None,
                 };
                 let server = server.map_or("-", ServerName::as_str);
                 log::error!(server; "giving up this server change: applying it panicked twice");
@@ -471,6 +411,14 @@ impl Handler<OpenConnection> for ConnectionManager {
 
     fn handle(&mut self, open: OpenConnection, _: &mut Self::Context) -> Self::Result {
         MessageResult(self.open(open))
+    }
+}
+
+impl Handler<BeginTrial> for ConnectionManager {
+    type Result = MessageResult<BeginTrial>;
+
+    fn handle(&mut self, trial: BeginTrial, _: &mut Self::Context) -> Self::Result {
+        MessageResult(trial.begin(&self.builder))
     }
 }
 

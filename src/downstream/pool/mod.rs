@@ -7,14 +7,21 @@
 //! jobs are kept outside it, so that its next incarnation continues with them.
 //!
 //! - `server`: one configured server: its shared connection, and which connection serves whom
+//! - `canary`: the calls that a new version of a server gets as well
 //! - `connection_choice`: which clients share a connection, as a pure function
+//! - `away`: the failures of calls that a server cannot take now
 //! - `own_connections`: connections of single clients or audiences
 //! - `idle_sessions`: sessions of single clients at a server, without a connection
 //! - `connection_manager`: starts, replaces and closes supervised connections
 //! - `plain_process`: compares a program's lists, in its process for clients without capabilities
 //! - `closing`: closes the connections of a server
+//! - `recycling`: planned restarts by age, calls or memory
 //! - `retiring`: servers that were changed or removed and have not ended yet
+//! - `server_builder`: builds servers and starts their connections
+//! - `rollout`: runs a new version of a server beside the old one until its gates decide
+//! - `trial`: tries out the settings of a server that is not among the servers
 //! - `server_order`: operators' orders for a server, and the idle stop of unused servers
+//! - `dependencies`, `dependent`: servers that depend on each other, and groups
 //! - `usage`: which calls use a shared connection, and since when it has been unused
 //! - `former_sessions`: leaves the sessions from before a new sign-in
 //! - `lease`: connections that serve one call at a time
@@ -24,20 +31,28 @@
 //! The pool does not handle frames or calls: it hands out [`CallSenders`] and starts the
 //! connections that receive from them.
 
+mod away;
+pub(crate) mod canary;
 pub(crate) mod clock_watch;
 mod closing;
 pub(crate) mod connection_choice;
 pub(crate) mod connection_manager;
+pub(crate) mod dependencies;
+mod dependent;
 mod former_sessions;
 pub(crate) mod idle_sessions;
 pub(crate) mod lease;
 pub(crate) mod own_connections;
 mod phase_events;
 mod plain_process;
+mod recycling;
 pub(crate) mod retiring;
+pub(crate) mod rollout;
 pub(crate) mod server;
+mod server_builder;
 pub(crate) mod server_order;
 pub(crate) mod server_view;
+pub(crate) mod trial;
 pub(crate) mod usage;
 
 use std::collections::BTreeMap;
@@ -48,18 +63,21 @@ use std::time::Duration;
 use actix::{Addr, Handler, Message};
 use arc_swap::ArcSwap;
 use futures_util::future::join_all;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, Semaphore};
 use tokio::time::{Instant, timeout_at};
 
 use crate::catalog::ServerPart;
-use crate::downstream::connection::spec::{CallSenders, ConnectionCommand};
+use crate::downstream::connection::spec::{CallSenders, ConnectionCommand, Pending};
 use crate::downstream::connection_key::ConnectionKey;
 use crate::downstream::list_changes::ListChanges;
 use crate::downstream::parts::PoolParts;
 use crate::downstream::pool::closing::{close, end_idle, stop};
 use crate::downstream::pool::connection_manager::{ConnectionManager, OpenConnection, ServerJob};
+use crate::downstream::pool::dependencies::{DependentServers, GroupView};
+use crate::downstream::pool::dependent::{dependencies_of, stop_steps};
 use crate::downstream::pool::retiring::RetiringServers;
 use crate::downstream::pool::server::Server;
+use crate::downstream::pool::trial::TRIALS_MAX;
 use crate::downstream::server_event::ServerEventListener;
 use crate::downstream::settings::ServerSettings;
 use crate::downstream::subscription_registry::{
@@ -94,7 +112,10 @@ pub struct Downstreams {
     counters: Counters,
     jobs: Inbox<ServerJob>,
     retiring: RetiringServers,
+    dependencies: DependentServers,
     manager: ChildRef<Addr<ConnectionManager>>,
+    /// A place for each server that can be tried out at the same time.
+    trials: Arc<Semaphore>,
 }
 
 impl Downstreams {
@@ -105,17 +126,19 @@ impl Downstreams {
     /// Returns an error if the calling thread is not an arbiter.
     pub fn start(parts: PoolParts) -> io::Result<Self> {
         let servers = Arc::new(ArcSwap::default());
+        let dependencies = dependencies_of(&servers);
         let (subscription_registry, listener) =
             (parts.subscription_registry.clone(), parts.listener.clone());
         let (counters, list_changes) = (parts.counters.clone(), parts.list_changes.clone());
         let jobs = Inbox::new(JOBS_MAX);
         let retiring = RetiringServers::default();
         let comparison_due = Arc::new(Notify::new());
-        let of_manager = (servers.clone(), jobs.clone(), retiring.clone());
+        let awaited = (retiring.clone(), dependencies.clone());
+        let of_manager = (servers.clone(), jobs.clone(), awaited);
         let due = comparison_due.clone();
         let start = Start::new(move |_, birth| {
-            let (servers, jobs, retiring) = of_manager.clone();
-            ConnectionManager::new(servers, jobs, retiring, parts.clone(), due.clone(), birth)
+            let (servers, jobs, awaited) = of_manager.clone();
+            ConnectionManager::new(servers, jobs, awaited, parts.clone(), due.clone(), birth)
         });
         let mut child = ChildSpec::new("connection-manager", &Arbiters::current()?, start);
         child.settings = Settings::prompt();
@@ -127,7 +150,9 @@ impl Downstreams {
             counters,
             jobs,
             retiring,
+            dependencies,
             manager: Supervisor::supervise(child),
+            trials: Arc::new(Semaphore::new(TRIALS_MAX)),
         };
         actix_rt::spawn(downstreams.clone().compare_lists(comparison_due));
         Ok(downstreams)
@@ -139,6 +164,16 @@ impl Downstreams {
             waiting: self.jobs.len(),
             ..self.manager.view()
         }
+    }
+
+    /// The groups of servers, by their first server.
+    pub fn groups(&self) -> Vec<GroupView> {
+        self.dependencies.views()
+    }
+
+    /// Waits until a broken group escalates to the gateway; returns its name.
+    pub async fn escalated(&self) -> Arc<str> {
+        self.dependencies.escalated().await
     }
 
     pub(crate) fn counters(&self) -> &Counters {
@@ -201,6 +236,7 @@ impl Downstreams {
                 ChildStatus::Up { generation, .. } => *generation > asked,
                 ChildStatus::Stopping | ChildStatus::Stopped => true,
                 ChildStatus::Idle
+                | ChildStatus::Waiting
                 | ChildStatus::Starting
                 | ChildStatus::Backoff { .. }
                 | ChildStatus::Broken { .. } => false,
@@ -300,7 +336,7 @@ impl Downstreams {
                 close(&self.listener, server, server.own.take_out(is_own));
             }
             end_idle(&self.listener, server, is_own);
-            // Its process has the session's roots and state, so the next client gets another one.
+            // The process has the session's roots and state, so the next client gets another one.
             if server.is_own(&ConnectionKey::shared(), session) {
                 server.shared.reconnect_now("its session ended");
             }
@@ -309,10 +345,16 @@ impl Downstreams {
     }
 
     /// Subscribes to a resource on one of the server's connections, opening it if necessary; a
-    /// client's own connection is opened on the arbiter of this index.
-    pub fn subscribe(&self, watched: SubscriptionKey, arbiter: usize) {
+    /// client's own connection is opened on the arbiter of this index. `pending` is dropped once the
+    /// server has answered, or if it is not ready; it subscribes when it is.
+    pub fn subscribe(&self, watched: SubscriptionKey, arbiter: usize, pending: Option<Pending>) {
         let SubscriptionKey { server, key, uri } = watched;
-        self.send_command(server, key, arbiter, ConnectionCommand::Subscribe(uri));
+        self.send_command(
+            server,
+            key,
+            arbiter,
+            ConnectionCommand::Subscribe(uri, pending),
+        );
     }
 
     /// Watches a task of a sessionless server. Its connection is chosen and opened as by
@@ -371,14 +413,16 @@ impl Downstreams {
         }
     }
 
-    /// Stops all connections concurrently, each within its own deadline. Nothing is started
-    /// afterwards.
+    /// Stops all connections concurrently, each within its own deadline; servers only after those
+    /// that depend on them. Nothing is started afterwards.
     pub async fn stop_all(&self) {
         self.manager.stop();
         self.manager.stopped().await;
         let servers = self.servers.swap(Arc::default());
-        let servers = servers.values();
-        join_all(servers.map(|server| stop(&self.listener, server))).await;
+        for step in stop_steps(&servers, &self.dependencies) {
+            let step = step.iter();
+            join_all(step.map(|server| stop(&self.listener, server))).await;
+        }
         self.retiring.all_gone().await;
     }
 }

@@ -100,7 +100,7 @@ impl OwnConnections {
     pub(crate) fn find(&self, key: &ConnectionKey) -> Option<ChildRef<CallSenders>> {
         let table = self.by_key.read();
         let found = table.get(key)?;
-        // Its thread ended, and the supervisor with it; the next call opens another.
+        // The thread ended, and the supervisor with it; the next call opens another.
         if found.child.phase() == ChildPhase::Stopped {
             return None;
         }

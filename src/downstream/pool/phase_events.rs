@@ -8,12 +8,12 @@ use crate::supervision::{ChildPhase, ChildSnapshot};
 use crate::telemetry::{EventFeed, EventKind, unix_millis};
 
 /// Publishes each phase of a server's connection until its supervisor is gone. Calls `on_up`
-/// whenever the connection comes up.
+/// whenever the connection comes up, and `on_change` after each change.
 pub(crate) async fn publish_phases<T>(
     events: EventFeed,
     server: ServerName,
     mut child: watch::Receiver<ChildSnapshot<T>>,
-    on_up: impl Fn(),
+    (on_up, on_change): (impl Fn(), impl Fn()),
 ) {
     let mut published = None;
     loop {
@@ -21,6 +21,7 @@ pub(crate) async fn publish_phases<T>(
             let snapshot = child.borrow_and_update();
             (snapshot.status.phase(), snapshot.generation)
         };
+        on_change();
         if published.replace(phase) != Some(phase) {
             if phase == ChildPhase::Up {
                 on_up();

@@ -9,7 +9,7 @@ use tokio::sync::{Notify, Semaphore};
 use tokio::time::timeout;
 
 use crate::catalog::ServerPart;
-use crate::downstream::connection::spec::FirstLists;
+use crate::downstream::connection::spec::{CallSenders, ConnectionSpec, FirstLists};
 use crate::downstream::connection_key::ConnectionKey;
 use crate::downstream::pool::Downstreams;
 use crate::downstream::pool::closing::close;
@@ -17,8 +17,9 @@ use crate::downstream::pool::own_connections::REST_MIN;
 use crate::downstream::pool::server::Server;
 use crate::downstream::separation::{Compared, Comparison};
 use crate::downstream::server_event::{RoutedServerEvent, ServerEvent, ServerEventListener};
+use crate::downstream::settings::ServerSettings;
 use crate::downstream::subscription_registry::SubscriptionRegistry;
-use crate::supervision::ChildPhase;
+use crate::supervision::{ChildPhase, ChildRef};
 
 /// Maximum number of programs whose lists are compared at the same time: each starts a process.
 const COMPARISONS_MAX: usize = 2;
@@ -75,28 +76,11 @@ impl Downstreams {
         let opening = self.open(name, key.clone(), arbiter, of_nobody);
         let child = opening.await.ok()?;
         let spec = server.own.spec(&key)?;
-        let mut listed = spec.listed.subscribe();
-        let mut changes = child.subscribe();
-        let failed = changes.wait_for(|snapshot| {
-            let phase = snapshot.status.phase();
-            !matches!(
-                phase,
-                ChildPhase::Idle | ChildPhase::Starting | ChildPhase::Up
-            )
-        });
-        let limits = &server.settings().limits;
-        let within = limits.start_timeout + server.settings().supervision.connect_timeout;
-        let is_listed = timeout(within, async {
-            tokio::select! {
-                _ = failed => false,
-                listed = listed.wait_for(|listed| *listed) => listed.is_ok(),
-            }
-        });
-        let is_listed = is_listed.await.unwrap_or_default();
+        let is_listed = has_listed(&server.settings(), &spec, &child).await;
         if server.is_halted() || child.phase() == ChildPhase::Stopped {
             return None;
         }
-        // Of a list that failed, only the shared one is known.
+        // A list that failed is known only from the shared process.
         let is_whole = is_listed && spec.session.trouble().is_none();
         let plain = spec.first_lists.load_full().filter(|_| is_whole);
         Some(match plain {
@@ -105,6 +89,32 @@ impl Downstreams {
             None => Compared::Failed,
         })
     }
+}
+
+/// Waits until a connection that was just begun has listed. `false` if it fails first, or does not
+/// list within its time to start and connect.
+pub(super) async fn has_listed(
+    settings: &ServerSettings,
+    spec: &ConnectionSpec,
+    child: &ChildRef<CallSenders>,
+) -> bool {
+    let mut listed = spec.listed.subscribe();
+    let mut changes = child.subscribe();
+    let failed = changes.wait_for(|snapshot| {
+        let phase = snapshot.status.phase();
+        !matches!(
+            phase,
+            ChildPhase::Idle | ChildPhase::Waiting | ChildPhase::Starting | ChildPhase::Up
+        )
+    });
+    let within = settings.limits.start_timeout + settings.supervision.connect_timeout;
+    let is_listed = timeout(within, async {
+        tokio::select! {
+            _ = failed => false,
+            listed = listed.wait_for(|listed| *listed) => listed.is_ok(),
+        }
+    });
+    is_listed.await.unwrap_or_default()
 }
 
 /// The lists of the process for clients without capabilities, if it has listed.

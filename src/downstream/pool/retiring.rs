@@ -14,6 +14,8 @@ pub(crate) enum Succession {
     After,
     /// At once, because it is the same server with a new session.
     Beside,
+    /// It serves already, and the calls of its predecessor finish.
+    Promoted,
 }
 
 /// One entry for each retiring server or connection.

@@ -10,11 +10,13 @@ use tokio::time::{Instant, sleep};
 use crate::catalog::{ItemKind, ServerPart};
 use crate::credentials::Credential;
 use crate::downstream::caller::Caller;
-use crate::downstream::cause::cause_of_exit;
 use crate::downstream::connection::spec::{CallSenders, ConnectionCommand, ConnectionSpec};
 use crate::downstream::connection_key::{Audience, ConnectionKey, ConnectionOwner};
 use crate::downstream::parts::ServerParts;
+use crate::downstream::pool::away::{detail, failure_while_away};
+use crate::downstream::pool::canary::ServerRollout;
 use crate::downstream::pool::connection_choice::ServerFacts;
+use crate::downstream::pool::dependencies::DependentServer;
 use crate::downstream::pool::lease::Reservation;
 use crate::downstream::pool::own_connections::OwnConnections;
 use crate::downstream::pool::usage::{Usage, UseGuard};
@@ -25,8 +27,8 @@ use crate::downstream::starting::StartStage;
 use crate::downstream::subscription_registry::SubscriptionRegistry;
 use crate::id::{CredentialContext, Principal, ServerName, SessionId};
 use crate::protocol::{Era, ErrorKind, Failure, RawJson};
-use crate::supervision::{ChildPhase, ChildRef, ChildUnavailable};
-use crate::telemetry::{LogRing, millis};
+use crate::supervision::{ChildRef, ChildUnavailable, Sighting};
+use crate::telemetry::{LogRing, LogSource};
 use crate::transport::SignInPlace;
 
 /// Interval at which the gateway checks whether a server's calls have ended.
@@ -44,6 +46,7 @@ pub struct Server {
     /// Whether an operator took the server out of service.
     pub(crate) halted: AtomicBool,
     pub(crate) retries: Mutex<RetryBudget>,
+    pub(crate) rollout: ServerRollout,
 }
 
 impl Server {
@@ -402,8 +405,7 @@ impl Server {
         is_same.then(|| self.spec.last_part.load_full()).flatten()
     }
 
-    /// Counts a use of the shared connection, so that it is not stopped as idle. Must be called
-    /// before the connection is looked up.
+    /// Counts a use, which keeps the shared connection; must precede the connection's lookup.
     pub fn enter(&self) -> UseGuard {
         self.usage.enter()
     }
@@ -445,50 +447,53 @@ impl Server {
 
     /// The failure of calls that the server cannot take now.
     pub fn away(&self, away: &ChildUnavailable) -> Failure {
-        self.away_because(away, away.why.as_ref().map(ToString::to_string))
+        self.failure(away, away.why.as_ref().map(ToString::to_string))
     }
 
     /// Like [`Self::away`], for operators, who can read the server's own text.
     pub(crate) fn away_in_full(&self, away: &ChildUnavailable) -> Failure {
         let why = away.why.as_ref().map(|why| format!("{why:#}"));
-        self.away_because(away, why)
+        self.failure(away, why)
     }
 
-    fn away_because(&self, away: &ChildUnavailable, why: Option<String>) -> Failure {
+    fn failure(&self, away: &ChildUnavailable, why: Option<String>) -> Failure {
         if self.is_halted() {
             return self.halted();
         }
-        let (state, outlook) = match away.phase {
-            ChildPhase::Idle | ChildPhase::Starting => ("is starting", "try again in a moment"),
-            ChildPhase::Up | ChildPhase::Backoff => ("is away", "it is reconnected automatically"),
-            ChildPhase::Broken => (
-                "is away",
-                "it failed too often and is now retried at longer intervals",
-            ),
-            ChildPhase::Stopping | ChildPhase::Stopped => {
-                ("was stopped", "it does not restart automatically")
-            }
-        };
-        let mut message = format!("server `{}` {state}", self.name());
         let is_shared = self.settings().credentials == CredentialsChoice::Shared;
-        if let Some(stage) = self.spec.progress.get().filter(|_| is_shared) {
-            message.push_str(&format!(" ({})", stage.summary(self.name())));
-        } else if let Some(why) = why {
-            message.push_str(&format!(" (it {why})"));
+        let stage = self.spec.progress.get().filter(|_| is_shared);
+        let detail = detail(self.name(), stage, why);
+        let awaited = self.parts.dependencies.awaited(self.name());
+        failure_while_away(self.name(), away, detail, awaited)
+    }
+}
+
+impl DependentServer for Server {
+    fn sighting(&self) -> Sighting {
+        self.shared.sighting()
+    }
+
+    fn retry_after(&self) -> Option<Duration> {
+        self.shared.current().err()?.retry_after
+    }
+
+    fn has_calls(&self) -> bool {
+        Self::has_calls(self)
+    }
+
+    fn block(&self, reason: &'static str, why: Option<&str>) {
+        if let Some(why) = why {
+            log::info!(server = self.name().as_str(); "{why}");
+            self.parts.log.push(LogSource::Gateway, why);
         }
-        match away.retry_after {
-            Some(after) => {
-                let seconds = after.as_secs_f64().ceil();
-                message.push_str(&format!(", next attempt in {seconds} s"));
-            }
-            None => message.push_str(&format!("; {outlook}")),
-        }
-        let failure = Failure::new(ErrorKind::ServerUnavailable, message)
-            .cause(away.why.as_ref().and_then(cause_of_exit))
-            .server(self.name().as_str());
-        match away.retry_after {
-            Some(after) => failure.retry_after_ms(millis(after)),
-            None => failure,
-        }
+        self.shared.block(reason);
+    }
+
+    fn unblock(&self) {
+        self.shared.unblock();
+    }
+
+    fn wake(&self) {
+        self.shared.wake();
     }
 }

@@ -15,10 +15,13 @@ use crate::downstream::connection_key::ConnectionKey;
 use crate::downstream::pool::Downstreams;
 use crate::downstream::pool::closing::{close, end_idle, lists_outdated};
 use crate::downstream::pool::connection_manager::{ConnectionManager, SWEEP_EVERY};
+use crate::downstream::pool::rollout::RolloutOrigin;
 use crate::downstream::pool::server::Server;
 use crate::downstream::pool::usage::{IdleDecision, UsageSnapshot, idle_decision};
 use crate::downstream::server_event::{RoutedServerEvent, ServerEvent};
+use crate::downstream::settings::{ServerSettings, TransportSettings};
 use crate::downstream::subscription_registry::SubscriptionRegistry;
+use crate::downstream::version::change_of;
 use crate::id::ServerName;
 use crate::protocol::{ErrorKind, Failure};
 use crate::supervision::{ChildPhase, ChildRef};
@@ -47,6 +50,8 @@ pub enum ServerOrder {
     Trip(Option<String>),
     /// Closes the breaker of this tool; without a name, all breakers of the server.
     Reset(Option<String>),
+    /// Tries this version, or the newest one, beside the running one.
+    Upgrade(Option<String>),
 }
 
 /// Why an order was not carried out.
@@ -208,7 +213,11 @@ impl ConnectionManager {
                 log_remark(&server, "restarted by an operator");
                 server.usage.wanted();
                 lists_outdated(&self.parts.listener, &server);
-                server.each_connection(|_, child| child.reconnect_now("operator"));
+                server.own.each(|_, child| child.reconnect_now("operator"));
+                let child = server.shared.clone();
+                (self.dependencies).leave(&server.spec.server, move || {
+                    child.reconnect_now("operator");
+                });
                 up
             }
             ServerOrder::Start if is_halted => {
@@ -233,6 +242,9 @@ impl ConnectionManager {
             ServerOrder::Trip(tool) => {
                 OrderProgress::Nothing(trip(&server, tool.as_deref())?.into())
             }
+            ServerOrder::Upgrade(to) => {
+                OrderProgress::Nothing(self.upgrade(&server, to.as_deref())?.into())
+            }
             ServerOrder::Reset(tool) => {
                 OrderProgress::Nothing(reset(&server, tool.as_deref()).into())
             }
@@ -240,16 +252,46 @@ impl ConnectionManager {
         Ok((server, awaited))
     }
 
+    /// Starts another version of a server beside the running one.
+    fn upgrade(&self, server: &Arc<Server>, to: Option<&str>) -> Result<String, ServerOrderError> {
+        let refused = ServerOrderError::Refused;
+        if server.rollout.is_running() {
+            let why = format!("a rollout of server `{}` is running", server.name());
+            return Err(refused(why));
+        }
+        let mut settings = ServerSettings::clone(&server.settings());
+        let TransportSettings::Stdio(stdio) = &mut settings.transport else {
+            let why = "a server behind a URL has no version; change the URL in the configuration";
+            return Err(refused(why.to_owned()));
+        };
+        let change = change_of(stdio, to).map_err(refused)?;
+        stdio.args[change.place] = change.to.clone().into();
+        let text = format!("starts {} beside {}", change.to, change.from);
+        let origin = RolloutOrigin::Operator(change);
+        self.begin_rollout(server, &settings, origin)
+            .map_err(refused)?;
+        Ok(text)
+    }
+
     /// Takes a server out of service; returns the connections that are closing.
-    fn take_out_of_service(&self, server: &Server) -> Vec<ChildRef<CallSenders>> {
+    fn take_out_of_service(&self, server: &Arc<Server>) -> Vec<ChildRef<CallSenders>> {
         log_remark(server, "stopped by an operator");
+        server
+            .rollout
+            .abandon("the server was stopped by an operator");
         server.halted.store(true, Ordering::SeqCst);
         (self.parts.listener)(RoutedServerEvent {
             server: server.name().clone(),
             key: ConnectionKey::shared(),
             event: ServerEvent::Away,
         });
-        server.shared.hold();
+        let leaving = server.clone();
+        self.dependencies.leave(server.name(), move || {
+            // An operator can have started it meanwhile.
+            if leaving.is_halted() {
+                leaving.shared.hold();
+            }
+        });
         let own = server.own.take_out(|_| true);
         let mut children: Vec<_> = own.iter().map(|own| own.child.clone()).collect();
         close(&self.parts.listener, server, own);
@@ -346,10 +388,12 @@ impl Server {
         self.usage.is_used() || self.spec.load.calls_in_flight() > 0
     }
 
-    /// Whether a client watches events or a running task of the server.
+    /// Whether a client watches events or a running task of the server, or another server depends
+    /// on it.
     fn is_watched(&self, subscription_registry: &SubscriptionRegistry) -> bool {
         self.has_subscriptions(subscription_registry, &self.spec.key)
             || self.spec.client_tasks.any(Instant::now())
+            || self.parts.dependencies.is_needed(self.name().as_str())
     }
 }
 

@@ -10,7 +10,7 @@ use crate::downstream::resilience::breakers::{BreakerState, BreakerView};
 use crate::downstream::separation::SeparationReason;
 use crate::downstream::starting::StartStage;
 use crate::protocol::{Era, Revision};
-use crate::supervision::{ChildPhase, ChildView};
+use crate::supervision::{ChildPhase, ChildView, RolloutView};
 use crate::telemetry::{LogCounters, LogLine};
 
 /// State of one server at one moment.
@@ -40,6 +40,18 @@ pub struct ServerStatusView {
     /// The injected faults, in words.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub faults: Option<String>,
+    /// The servers that it depends on.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub depends_on: Vec<String>,
+    /// The name of its group.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub group: Option<String>,
+    /// The reason why it does not start yet.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub waits: Option<String>,
+    /// The rollout of a new version that runs, or ended last.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rollout: Option<RolloutView>,
     /// Calls in flight, over all connections.
     pub in_flight: usize,
     /// Queued calls, which wait because the maximum number of calls is in flight.
@@ -88,8 +100,8 @@ pub struct OwnConnectionView {
     /// `session` with the start of its id, `profile` for clients with equal capabilities, or `call`
     /// with a number for a connection that serves one of these clients' calls at a time; with
     /// `older era` if the server otherwise uses the newer one. `without capabilities` for all
-    /// clients that declare none, or `comparison of lists` until it is known whether they need it.
-    /// For one user's sign-in, the name of the user.
+    /// clients that declare none, or `checks whether its lists depend on the client` while they are
+    /// compared. For one user's sign-in, the name of the user.
     pub owner: String,
     /// Why the connection takes long to start, for example because its user has to consent.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -142,9 +154,29 @@ impl ServerStatusView {
 const LOG_TAIL: usize = 5;
 
 impl Server {
-    pub fn view(&self) -> ServerStatusView {
+    /// Explains the next steps of the server's shared connection in sentences.
+    pub async fn explain(&self) -> Vec<String> {
+        let mut sentences = self.shared.explain().await;
+        let settings = self.settings();
+        let codes: Vec<String> = settings
+            .limits
+            .stop_on_exit
+            .iter()
+            .map(i32::to_string)
+            .collect();
+        if !codes.is_empty() {
+            let codes = codes.join(", ");
+            sentences.push(format!(
+                "If its program exits with {codes}, it stays stopped (`stop_on_exit`)."
+            ));
+        }
+        sentences.extend(self.parts.dependencies.explain(self.name()));
+        sentences
+    }
+
+    /// The connections that are not shared by all clients.
+    fn own_views(&self, is_comparing: bool) -> Vec<OwnConnectionView> {
         let mut own = Vec::new();
-        let is_comparing = self.parts.separation.comparing_since().is_some();
         self.own.each_spec(|spec, child| {
             let stage = spec.progress.get();
             let user = spec.key.credentials.user();
@@ -156,7 +188,7 @@ impl Server {
             let starting = need.map(str::to_owned).or_else(stage);
             own.push(OwnConnectionView {
                 owner: match is_comparing && spec.hides_lists() {
-                    true => "comparison of lists".to_owned(),
+                    true => "checks whether its lists depend on the client".to_owned(),
                     false => spec.key.to_string(),
                 },
                 starting,
@@ -164,7 +196,14 @@ impl Server {
                 connection: child.view(),
             });
         });
+        own
+    }
+
+    pub fn view(&self) -> ServerStatusView {
+        let is_comparing = self.parts.separation.comparing_since().is_some();
         let stage = self.spec.progress.get();
+        let settings = self.settings();
+        let dependencies = &settings.dependencies;
         let (breaker, tool_breakers) = self.parts.breakers.view();
         ServerStatusView {
             name: self.name().to_string(),
@@ -178,6 +217,21 @@ impl Server {
                 .and_then(|stage| stage.page().map(Url::to_string)),
             needs_login: stage.as_ref().is_some_and(StartStage::needs_login),
             faults: self.settings().faults.as_ref().map(ToString::to_string),
+            depends_on: dependencies
+                .depends_on
+                .iter()
+                .map(ToString::to_string)
+                .collect(),
+            group: dependencies
+                .group
+                .as_ref()
+                .map(|group| group.name.to_string()),
+            waits: self
+                .parts
+                .dependencies
+                .awaited(self.name())
+                .map(|awaited| awaited.text),
+            rollout: self.rollout.view(),
             in_flight: self.parts.gate.running(),
             queued: self.parts.gate.waiting(),
             repeated: self.retries().taken(),
@@ -186,7 +240,7 @@ impl Server {
             shared: self.shared.view(),
             separation: self.parts.separation.reasons().iter().collect(),
             is_comparing,
-            own,
+            own: self.own_views(is_comparing),
             idle_sessions: self.own.idle.len(),
             own_refused: self.own.refused(),
             log: self.parts.log.counters(),

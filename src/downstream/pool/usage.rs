@@ -4,6 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use parking_lot::Mutex;
+
 use crate::telemetry::millis;
 use tokio::time::Instant;
 
@@ -15,6 +17,11 @@ pub(crate) struct Usage {
     epoch: Instant,
     /// Milliseconds from `epoch` to the last start or end of a use.
     last: AtomicU64,
+    /// Uses since the start.
+    total: AtomicU64,
+    /// The incarnation whose uses are counted, the total at its start, and a random number that
+    /// stays the same during its life.
+    life: Mutex<(u64, u64, f64)>,
     /// Whether the server runs only so that its lists can be read.
     for_lists: AtomicBool,
 }
@@ -29,6 +36,8 @@ impl Usage {
             calls: AtomicUsize::new(0),
             epoch: Instant::now(),
             last: AtomicU64::new(0),
+            total: AtomicU64::new(0),
+            life: Mutex::new((0, 0, 0.0)),
             for_lists: AtomicBool::new(for_lists),
         }
     }
@@ -37,6 +46,7 @@ impl Usage {
     /// does not see finds the connection stopped.
     pub(crate) fn enter(self: &Arc<Self>) -> UseGuard {
         self.calls.fetch_add(1, Ordering::SeqCst);
+        self.total.fetch_add(1, Ordering::Relaxed);
         self.wanted();
         UseGuard(self.clone())
     }
@@ -58,6 +68,17 @@ impl Usage {
 
     pub(crate) fn is_for_lists(&self) -> bool {
         self.for_lists.load(Ordering::SeqCst)
+    }
+
+    /// Uses of the incarnation of this generation since it was first asked about, and its random
+    /// number.
+    pub(crate) fn life(&self, generation: u64, chance: impl FnOnce() -> f64) -> (u64, f64) {
+        let total = self.total.load(Ordering::Relaxed);
+        let mut life = self.life.lock();
+        if life.0 != generation {
+            *life = (generation, total, chance());
+        }
+        (total - life.1, life.2)
     }
 
     fn touch(&self) {

@@ -9,13 +9,15 @@ use std::time::Duration;
 
 use actix_web::web;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
+use tokio::net::{TcpStream, UnixStream};
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::client_seats::{ClientSeat, ClientSeats, OpenSocket, OpenSockets};
 use super::request_clock::RequestClock;
+use crate::auth::AuthSettings;
 use crate::front::settings::FrontSettings;
 use crate::front::state::FrontGate;
+use crate::id::Principal;
 use crate::memory::{ByteGauge, ByteShare, note_passed};
 use crate::telemetry::Counter;
 
@@ -71,9 +73,19 @@ pub(in crate::front) trait ClientStream {
     /// Makes closing the socket discard unsent data.
     fn discard_unsent(&self);
 
-    /// Returns the name in the client's certificate, if it presented one.
-    fn certified_name(&self) -> Option<String> {
+    /// Returns the principal that the connection itself proves.
+    fn principal(&self) -> Option<Principal> {
         None
+    }
+}
+
+impl ClientStream for UnixStream {
+    /// The kernel drops the data with the socket.
+    fn discard_unsent(&self) {}
+
+    fn principal(&self) -> Option<Principal> {
+        let peer = self.peer_cred().ok()?;
+        Some(AuthSettings::local_user(peer.uid()))
     }
 }
 
@@ -148,9 +160,9 @@ impl<S: AsyncRead + AsyncWrite + ClientStream + Unpin> ClientSocket<S> {
         }
     }
 
-    /// Returns the name in the client's certificate, if it presented one.
-    pub(super) fn certified_name(&self) -> Option<String> {
-        self.stream.certified_name()
+    /// Returns the principal that the connection itself proves.
+    pub(super) fn principal(&self) -> Option<Principal> {
+        self.stream.principal()
     }
 
     /// Returns the connection's clock, which records whether a request is being served.

@@ -9,6 +9,7 @@ mod endpoint;
 pub(super) mod entrance;
 pub(super) mod new_connections;
 mod server;
+mod server_card;
 mod session_credentials;
 mod sessionless;
 pub(super) mod tcp_server;
@@ -26,4 +27,4 @@ mod resource_metadata;
 pub(super) mod respond;
 
 pub use client_seats::clients_max;
-pub use server::FrontServer;
+pub use server::{FrontListener, FrontServer};

@@ -3,6 +3,7 @@
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
+use std::os::unix::net::UnixListener;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -15,6 +16,7 @@ use actix_web::guard::fn_guard;
 use actix_web::http::{ConnectionType, Version};
 use actix_web::{App, FromRequest, Handler, HttpRequest, HttpResponse, Responder, web};
 use futures_util::future::{FutureExt as _, LocalBoxFuture};
+use tokio::net::{TcpStream, UnixStream};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
@@ -23,13 +25,14 @@ use super::handler::{authenticate, check_host, check_host_and_origin, record_den
 use super::new_connections::NewConnections;
 use super::request_clock::{RequestClock, ServedBody};
 use super::tcp_server::{self, Plain};
-use super::{cors, endpoint, entrance, resource_metadata, respond};
+use super::{cors, endpoint, entrance, resource_metadata, respond, server_card};
 use crate::auth::ADMIN_SCOPE;
 use crate::front::legacy_sse;
 use crate::front::settings::FrontSettings;
 use crate::front::state::{Front, FrontGate, WorkerIndex};
 use crate::front::tls::{FrontTls, Handshakes};
 use crate::protocol::{ErrorKind, Failure};
+use crate::store::SocketFile;
 
 /// How long a handover waits for the first request of connected clients, and how often it checks.
 const FIRST_REQUEST_WAIT_MAX: Duration = Duration::from_secs(1);
@@ -42,6 +45,21 @@ pub(super) type RequestCheck = Arc<dyn Fn(&HttpRequest) -> Result<(), Failure> +
 pub(super) type OperatorCheck =
     Arc<dyn Fn(&HttpRequest) -> LocalBoxFuture<'static, bool> + Send + Sync>;
 
+/// The socket at which clients connect.
+pub enum FrontListener {
+    Tcp(TcpListener),
+    Unix(UnixListener, SocketFile),
+}
+
+impl FrontListener {
+    fn address(&self) -> io::Result<Option<SocketAddr>> {
+        match self {
+            Self::Tcp(listener) => listener.local_addr().map(Some),
+            Self::Unix(..) => Ok(None),
+        }
+    }
+}
+
 /// The running HTTP server and its worker threads, which also run sessions and connections.
 pub struct FrontServer {
     /// `None` without a listener.
@@ -51,6 +69,8 @@ pub struct FrontServer {
     pub(in crate::front) gate: web::Data<FrontGate>,
     new_connections: NewConnections,
     pub address: Option<SocketAddr>,
+    /// The file of a Unix socket, which is removed at the end.
+    _file: Option<SocketFile>,
     pub workers: Vec<ArbiterHandle>,
 }
 
@@ -63,11 +83,11 @@ impl FrontServer {
     ///
     /// Returns the system's error if the listener or the threads cannot be used.
     pub async fn start(
-        (listener, tls): (TcpListener, Option<FrontTls>),
+        (listener, tls): (FrontListener, Option<FrontTls>),
         settings: &FrontSettings,
         routes: impl Fn(&mut web::ServiceConfig, &RequestCheck, &OperatorCheck) + Clone + Send + 'static,
     ) -> io::Result<Self> {
-        let address = listener.local_addr()?;
+        let address = listener.address()?;
         let gate = web::Data::new(FrontGate::default());
         let (for_workers, path) = (gate.clone(), settings.endpoint.clone());
         let (register, mut registered) = mpsc::unbounded_channel();
@@ -100,12 +120,18 @@ impl FrontServer {
                 .default_service(web::route().to(no_such_path))
         };
         let (sockets, arriving) = (gate.clone(), new_connections.clone());
-        let server = match tls {
-            None => {
-                let plain = |_| Rc::new(Plain);
+        let mut file = None;
+        let server = match (listener, tls) {
+            (FrontListener::Tcp(listener), None) => {
+                let plain = |_| Plain::<TcpStream>::new();
                 tcp_server::serve(listener, settings, plain, sockets, arriving, app)?
             }
-            Some(tls) => {
+            (FrontListener::Unix(listener, socket), _) => {
+                file = Some(socket);
+                let plain = |_| Plain::<UnixStream>::new();
+                tcp_server::serve(listener, settings, plain, sockets, arriving, app)?
+            }
+            (FrontListener::Tcp(listener), Some(tls)) => {
                 let gate = gate.clone();
                 let tls = move |stopping| Handshakes::new(tls.clone(), gate.clone(), stopping);
                 tcp_server::serve(listener, settings, tls, sockets, arriving, app)?
@@ -125,7 +151,8 @@ impl FrontServer {
             own_workers: Vec::new(),
             gate,
             new_connections,
-            address: Some(address),
+            address,
+            _file: file,
             workers,
         })
     }
@@ -142,9 +169,15 @@ impl FrontServer {
             gate: web::Data::new(FrontGate::default()),
             new_connections: NewConnections::default(),
             address: None,
+            _file: None,
             workers: vec![worker.handle()],
             own_workers: vec![worker],
         })
+    }
+
+    /// Whether clients connect over HTTP.
+    pub fn is_http(&self) -> bool {
+        self.handle.is_some()
     }
 
     /// Starts handling requests.
@@ -288,12 +321,20 @@ fn end_with_connection(head: &mut ResponseHead) {
     head.set_connection_type(ConnectionType::Close);
 }
 
-/// Adds the routes of HTTP+SSE, resource metadata and views.
+/// Adds the routes of HTTP+SSE, resource metadata, server cards and views.
 fn add_other_paths(app: &mut web::ServiceConfig, mcp: &str) {
     add(app, legacy_sse::STREAM, legacy_sse::stream);
     add(app, legacy_sse::MESSAGES, legacy_sse::messages);
     for path in resource_metadata::PATHS {
         app.service(web::resource(path).to(resource_metadata::serve));
+    }
+    for path in server_card::CATALOGS {
+        app.service(web::resource(path).to(server_card::catalog));
+    }
+    // Before the views, one of which could have this name.
+    for path in std::iter::once(mcp.to_owned()).chain(entrance::paths_of_views(mcp)) {
+        let path = server_card::path_of_card(&path);
+        app.service(web::resource(path).to(server_card::card));
     }
     for path in entrance::paths_of_views(legacy_sse::STREAM) {
         add(app, &path, legacy_sse::stream);

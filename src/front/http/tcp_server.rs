@@ -1,15 +1,17 @@
-//! The TCP server below the HTTP server. It replaces `actix_web::HttpServer` to use our own
+//! The server of TCP or a Unix socket below the HTTP server. It replaces `actix_web::HttpServer` to use our own
 //! sockets, which enforce further limits and timeouts.
 
 use std::fmt;
 use std::io;
+use std::marker::PhantomData;
 use std::net::{SocketAddr, TcpListener};
+use std::os::unix::net::UnixListener;
 use std::rc::Rc;
 use std::time::Duration;
 
 use actix_http::error::DispatchError;
 use actix_http::{HttpService, Request, Response};
-use actix_server::GracefulShutdownSignal;
+use actix_server::{FromStream, GracefulShutdownSignal, ServerBuilder, ServerServiceFactory};
 use actix_service::{IntoServiceFactory, ServiceFactoryExt as _, fn_service, map_config};
 use actix_web::body::MessageBody;
 use actix_web::dev::{AppConfig, Server, Service, ServiceFactory};
@@ -17,12 +19,11 @@ use actix_web::{Error, web};
 #[cfg(target_os = "linux")]
 use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::TcpStream;
+use tokio::net::{TcpStream, UnixStream};
 
 use super::client_seats::seats_of_process;
 use super::client_socket::{ClientSocket, ClientStream, SocketLimits, UnreadAnswers};
 use super::new_connections::NewConnections;
-use crate::auth::AuthSettings;
 use crate::front::settings::FrontSettings;
 use crate::front::state::FrontGate;
 use crate::id::Principal;
@@ -36,25 +37,89 @@ const UNSENT_MAX: u32 = 256 * 1024;
 
 /// Turns accepted TCP connections into streams that carry HTTP; each worker has one acceptor.
 pub(in crate::front) trait Acceptor: 'static {
+    /// A connection as it is accepted.
+    type Socket: AcceptedSocket;
     type Stream: AsyncRead + AsyncWrite + ClientStream + Unpin + 'static;
 
     /// Returns the stream for a connection; `None` if the connection was closed.
     fn accept(
         self: Rc<Self>,
-        stream: TcpStream,
+        stream: Self::Socket,
     ) -> impl Future<Output = Option<Self::Stream>> + 'static;
 }
 
-/// The principal named in the client certificate of a connection.
+/// A socket that actix-server accepts.
+pub(in crate::front) trait AcceptedSocket: FromStream {
+    type Listener;
+
+    /// Serves the listener with a service for each connection.
+    ///
+    /// # Errors
+    ///
+    /// Returns the system's error if the listener cannot be used.
+    fn listen<F: ServerServiceFactory<Self>>(
+        server: ServerBuilder,
+        listener: Self::Listener,
+        factory: F,
+    ) -> io::Result<ServerBuilder>;
+
+    /// Prepares the socket, and returns the address of its peer.
+    fn prepare(&self) -> Option<SocketAddr>;
+}
+
+impl AcceptedSocket for TcpStream {
+    type Listener = TcpListener;
+
+    fn listen<F: ServerServiceFactory<Self>>(
+        server: ServerBuilder,
+        listener: TcpListener,
+        factory: F,
+    ) -> io::Result<ServerBuilder> {
+        server.listen("mcp", listener, factory)
+    }
+
+    fn prepare(&self) -> Option<SocketAddr> {
+        set_options(self);
+        self.peer_addr().ok()
+    }
+}
+
+impl AcceptedSocket for UnixStream {
+    type Listener = UnixListener;
+
+    fn listen<F: ServerServiceFactory<Self>>(
+        server: ServerBuilder,
+        listener: UnixListener,
+        factory: F,
+    ) -> io::Result<ServerBuilder> {
+        server.listen_uds("mcp", listener, factory)
+    }
+
+    fn prepare(&self) -> Option<SocketAddr> {
+        None
+    }
+}
+
+/// The principal that a connection proves: by its certificate, or as the user of a Unix socket.
 pub(in crate::front) struct CertifiedClient(pub(super) Principal);
 
-/// Accepts HTTP over plain TCP.
-pub(super) struct Plain;
+/// Accepts HTTP without TLS.
+pub(super) struct Plain<S>(PhantomData<fn(S)>);
 
-impl Acceptor for Plain {
-    type Stream = TcpStream;
+impl<S> Plain<S> {
+    pub(super) fn new() -> Rc<Self> {
+        Rc::new(Self(PhantomData))
+    }
+}
 
-    async fn accept(self: Rc<Self>, stream: TcpStream) -> Option<TcpStream> {
+impl<S> Acceptor for Plain<S>
+where
+    S: AcceptedSocket + AsyncRead + AsyncWrite + ClientStream + Unpin + 'static,
+{
+    type Socket = S;
+    type Stream = S;
+
+    async fn accept(self: Rc<Self>, stream: S) -> Option<S> {
         Some(stream)
     }
 }
@@ -66,7 +131,7 @@ impl Acceptor for Plain {
 ///
 /// Returns the system's error if the listener cannot be used.
 pub(super) fn serve<A, F, I, S, B>(
-    listener: TcpListener,
+    listener: <A::Socket as AcceptedSocket>::Listener,
     settings: &FrontSettings,
     acceptor: impl Fn(GracefulShutdownSignal) -> Rc<A> + Clone + Send + 'static,
     gate: web::Data<FrontGate>,
@@ -96,7 +161,7 @@ where
         .shutdown_timeout(1);
     let stopping = server.graceful_shutdown_signal();
     let (settings, unread) = (settings.clone(), UnreadAnswers::default());
-    let server = server.listen("mcp", listener, move || {
+    let factory = move || {
         let (gate, unread) = (gate.clone(), unread.clone());
         let limits = SocketLimits::new(settings.clone(), gate, unread, seats.clone());
         let sockets = Rc::new(WorkerSockets {
@@ -120,13 +185,14 @@ where
             .on_connect_ext(move |socket: &ClientSocket<A::Stream>, data| {
                 arriving.on_connect(data);
                 data.insert(socket.clock());
-                if let Some(name) = socket.certified_name() {
-                    data.insert(CertifiedClient(AuthSettings::certified(&name)));
+                if let Some(principal) = socket.principal() {
+                    data.insert(CertifiedClient(principal));
                 }
             })
             .h1(map_config(app, |()| AppConfig::default()));
-        fn_service(move |stream| sockets.accept(stream)).and_then(http)
-    })?;
+        fn_service(move |stream: A::Socket| sockets.accept(stream)).and_then(http)
+    };
+    let server = A::Socket::listen(server, listener, factory)?;
     Ok(server.run())
 }
 
@@ -141,10 +207,9 @@ impl<A: Acceptor> WorkerSockets<A> {
     /// Accepts a socket if there is a seat for it, and otherwise closes it immediately.
     fn accept(
         &self,
-        stream: TcpStream,
-    ) -> impl Future<Output = Result<AcceptedSocket<A>, DispatchError>> + use<A> {
-        let peer = stream.peer_addr().ok();
-        set_options(&stream);
+        stream: A::Socket,
+    ) -> impl Future<Output = Result<Accepted<A>, DispatchError>> + use<A> {
+        let peer = stream.prepare();
         let limits = Rc::clone(&self.limits);
         let seat = limits.take_seat();
         let accepting = seat.map(|seat| (seat, Rc::clone(&self.acceptor).accept(stream)));
@@ -160,7 +225,7 @@ impl<A: Acceptor> WorkerSockets<A> {
 }
 
 /// A socket and the address of its peer.
-type AcceptedSocket<A> = (ClientSocket<<A as Acceptor>::Stream>, Option<SocketAddr>);
+type Accepted<A> = (ClientSocket<<A as Acceptor>::Stream>, Option<SocketAddr>);
 
 /// Sets socket options. Errors are ignored, because both options only improve performance.
 fn set_options(stream: &TcpStream) {

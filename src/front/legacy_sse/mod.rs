@@ -3,8 +3,8 @@
 //! S-SSE-05).
 //!
 //! A client whose stream breaks can continue by opening another stream with its `Last-Event-ID`.
-//! Its calls continue for `gateway.sse_reconnect_within`, and its session until the usual timeout.
-//! A client that was initialized but does not identify its session gets a new one.
+//! Meanwhile, the calls continue for `gateway.sse_reconnect_within`, and the session until the
+//! usual timeout. A client that was initialized but does not identify its session gets a new one.
 
 mod outbox;
 pub(super) mod sse_channel;

@@ -123,6 +123,7 @@ impl Handshakes {
 }
 
 impl Acceptor for Handshakes {
+    type Socket = TcpStream;
     type Stream = TlsSocket;
 
     async fn accept(self: Rc<Self>, stream: TcpStream) -> Option<TlsSocket> {

@@ -11,7 +11,9 @@ use tokio_rustls::rustls::pki_types::CertificateDer;
 use tokio_rustls::server::TlsStream;
 use webpki::EndEntityCert;
 
+use crate::auth::AuthSettings;
 use crate::front::http::client_socket::ClientStream;
+use crate::id::Principal;
 
 /// Maximum length of a client's name in bytes; longer names are ignored.
 const NAME_MAX: usize = 256;
@@ -31,9 +33,10 @@ impl ClientStream for TlsSocket {
         stream.discard_unsent();
     }
 
-    fn certified_name(&self) -> Option<String> {
+    fn principal(&self) -> Option<Principal> {
         let (_, connection) = self.0.get_ref();
-        name_in(connection.peer_certificates()?.first()?)
+        let name = name_in(connection.peer_certificates()?.first()?)?;
+        Some(AuthSettings::certified(&name))
     }
 }
 

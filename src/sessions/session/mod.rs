@@ -207,23 +207,22 @@ impl Session {
         }
     }
 
-    /// Forwards an extension notification to the servers that declare the extension. Only
+    /// Forwards an extension notification to the server that declares the extension. Only
     /// connections of this session are used, because on a shared one the server could not tell
     /// which client sent it. A view of one server is that server, whose calls share a connection
     /// in the same way.
     fn forward_to_extension(&self, notification: &Notification) {
         let catalog = self.catalog();
-        let owners = catalog.extension_owners(notification.method.as_str());
+        let owner = catalog.extension_owner(notification.method.as_str());
         let calls = &self.context.calls;
-        let owners = owners.filter(|server| calls.may_notify(server, notification, &self.caller));
-        let owners: Vec<_> = owners.collect();
+        let owner = owner.filter(|server| calls.may_notify(server, notification, &self.caller));
         let notify = |senders: &CallSenders| {
             let frame = notification.frame.as_bytes().clone();
             senders.send(self.arbiter, CallMessage::Notify(frame));
         };
         let connection = |server: &Server, key: &ConnectionKey| {
             let is_usable = catalog.has_one_server() || server.is_own(key, self.id);
-            is_usable && owners.contains(&server.name())
+            is_usable && owner == Some(server.name())
         };
         self.tell_connections(connection, notify);
     }

@@ -26,7 +26,7 @@ pub(super) struct SentQuestion {
 /// The questions that the client has not answered, and the lasting effects of earlier ones.
 #[derive(Default)]
 pub(super) struct SentQuestions {
-    /// By the number that is the question's id at the client.
+    /// Open questions by the number that is their id at the client.
     open: QuickMap<u64, SentQuestion>,
     /// Open URL elicitations of this client, each with its server, or without on a connection of
     /// the session's own.

@@ -237,7 +237,7 @@ impl Session {
                 if let Ok(SubscriptionChange::Notify) =
                     calls.watch(watched.clone(), self.id, &self.caller)
                 {
-                    calls.downstreams.subscribe(watched, self.arbiter);
+                    calls.downstreams.subscribe(watched, self.arbiter, None);
                 }
             }
         }

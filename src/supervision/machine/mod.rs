@@ -11,121 +11,12 @@ use tokio::time::Instant;
 
 use super::{backoff, exit::ExitReason, policy::Settings};
 
-#[derive(Debug)]
-pub(crate) enum ChildEvent {
-    /// The child is needed: the first start, or the end of a wait. A child that is up is not
-    /// affected.
-    Wake,
-    /// Like `Wake`, but a child that is up is restarted, for this reason.
-    Reconnect(&'static str),
-    /// The incarnation reports that it is ready.
-    Ready,
-    /// The incarnation is still starting, and will be ready or fail within this time.
-    StillStarting(Duration),
-    /// The incarnation is gone.
-    Exit,
-    /// The incarnation is gone, and another attempt makes no sense until something changes: new
-    /// settings, a release or a reconnect.
-    GiveUp,
-    /// The deadline has passed.
-    Tick,
-    /// New settings; earlier failures are forgotten. With `renew`, the child's spec changed as
-    /// well, and an old incarnation must be replaced.
-    Configure { settings: Settings, renew: bool },
-    /// Stop a child that is up but unused, until it is woken.
-    Idle,
-    /// Take the child out of service: it leaves, and waking does not restart it.
-    Hold,
-    /// Return the child to service after a hold.
-    Release,
-    /// Stop the child permanently.
-    Stop,
-}
+mod event;
 
-impl ChildEvent {
-    /// Why a child that is up is asked to leave, as a stable word.
-    pub(crate) fn reason(&self) -> Option<&'static str> {
-        match self {
-            Self::Reconnect(reason) => Some(reason),
-            Self::Configure { .. } => Some("configuration"),
-            Self::Idle => Some("unused"),
-            Self::Hold => Some("operator"),
-            Self::Wake
-            | Self::Ready
-            | Self::StillStarting(_)
-            | Self::Exit
-            | Self::GiveUp
-            | Self::Tick
-            | Self::Release
-            | Self::Stop => None,
-        }
-    }
-}
+/// Uptime after which a planned exit is no failure.
+const PLANNED_AFTER: Duration = Duration::from_secs(10);
 
-#[derive(Clone, Debug)]
-pub(crate) enum ChildState {
-    /// Stopped on purpose: not started yet, idle or held.
-    Idle,
-    /// Started, or about to be; must be ready by the deadline.
-    Starting {
-        deadline: Instant,
-    },
-    Up {
-        since: Instant,
-    },
-    Waiting {
-        next_attempt: Instant,
-        broken: bool,
-    },
-    /// Asked to leave, or killed, and not known to be gone.
-    Ending {
-        deadline: Instant,
-        killed: bool,
-        then: AfterExit,
-    },
-    Stopped,
-}
-
-/// The state to enter once the incarnation has ended.
-#[derive(Clone, Debug)]
-pub(crate) enum AfterExit {
-    Relaunch,
-    /// Stay stopped until woken.
-    Idle,
-    Stop,
-    /// Count the exit as a failure.
-    Fail(ExitReason),
-}
-
-/// The supervisor's next action.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Action {
-    Nothing,
-    Launch,
-    /// Ask the child to leave.
-    Ask,
-    Kill,
-    /// The child is gone permanently.
-    Finish,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Decision {
-    pub(crate) action: Action,
-    /// A killed child has not exited: its thread is blocked, and it is abandoned.
-    pub(crate) stuck: bool,
-}
-
-impl Decision {
-    const fn just(action: Action) -> Self {
-        Self {
-            action,
-            stuck: false,
-        }
-    }
-
-    const NOTHING: Self = Self::just(Action::Nothing);
-}
+pub(crate) use event::{Action, AfterExit, ChildEvent, ChildState, Decision};
 
 /// Failures since the child was last stable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -135,7 +26,7 @@ pub struct FailureStreak {
     pub failures: u32,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct RestartMachine {
     settings: Settings,
     state: ChildState,
@@ -146,6 +37,10 @@ pub(crate) struct RestartMachine {
     held: bool,
     /// Not started again until something changes.
     gave_up: bool,
+    /// Not started until it is unblocked.
+    blocked: bool,
+    /// Failures since the machine was created.
+    failures_total: u64,
     /// Times of the recent failures within the window.
     failures: VecDeque<Instant>,
     /// Earliest time of the next attempt.
@@ -161,6 +56,8 @@ impl RestartMachine {
             broken: false,
             held: false,
             gave_up: false,
+            blocked: false,
+            failures_total: 0,
             failures: VecDeque::new(),
             not_before: None,
         }
@@ -178,8 +75,27 @@ impl RestartMachine {
         self.held
     }
 
+    pub(crate) fn is_blocked(&self) -> bool {
+        self.blocked
+    }
+
     pub(crate) fn gave_up(&self) -> bool {
         self.gave_up
+    }
+
+    /// Blocks the child before its first start.
+    pub(crate) fn blocked(mut self) -> Self {
+        self.blocked = true;
+        self
+    }
+
+    pub(crate) fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// Failures since the machine was created, counted or not.
+    pub(crate) fn failures_total(&self) -> u64 {
+        self.failures_total
     }
 
     pub(crate) fn streak(&self) -> Option<FailureStreak> {
@@ -195,7 +111,10 @@ impl RestartMachine {
     /// When [`ChildEvent::Tick`] is due, if at all.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         match self.state {
-            ChildState::Idle | ChildState::Up { .. } | ChildState::Stopped => None,
+            ChildState::Idle
+            | ChildState::Blocked
+            | ChildState::Up { .. }
+            | ChildState::Stopped => None,
             ChildState::Starting { deadline } | ChildState::Ending { deadline, .. } => {
                 Some(deadline)
             }
@@ -210,12 +129,15 @@ impl RestartMachine {
             ChildEvent::Ready => self.ready(now),
             ChildEvent::StillStarting(within) => self.still_starting(within, now),
             ChildEvent::Exit => self.exit(now, chance),
+            ChildEvent::PlannedExit => self.planned_exit(now, chance),
             ChildEvent::GiveUp => self.give_up(now, chance),
             ChildEvent::Tick => self.tick(now, chance),
             ChildEvent::Configure { settings, renew } => self.configure(settings, renew, now),
             ChildEvent::Idle => self.idle(now),
             ChildEvent::Hold => self.hold(now),
             ChildEvent::Release => self.release(now),
+            ChildEvent::Block(_) => self.block(now),
+            ChildEvent::Unblock => self.unblock(now),
             ChildEvent::Stop => self.stop(now),
         }
     }
@@ -231,7 +153,8 @@ impl RestartMachine {
                 *then = AfterExit::Relaunch;
                 Decision::NOTHING
             }
-            ChildState::Starting { .. }
+            ChildState::Blocked
+            | ChildState::Starting { .. }
             | ChildState::Up { .. }
             | ChildState::Ending { .. }
             | ChildState::Stopped => Decision::NOTHING,
@@ -260,7 +183,7 @@ impl RestartMachine {
                 self.held = true;
                 return self.end(Action::Ask, AfterExit::Idle, now);
             }
-            ChildState::Waiting { .. } => self.state = ChildState::Idle,
+            ChildState::Blocked | ChildState::Waiting { .. } => self.state = ChildState::Idle,
             ChildState::Ending {
                 then: then @ (AfterExit::Relaunch | AfterExit::Fail(_)),
                 ..
@@ -285,6 +208,28 @@ impl RestartMachine {
         self.wake(now)
     }
 
+    fn block(&mut self, now: Instant) -> Decision {
+        self.blocked = true;
+        match self.state {
+            ChildState::Starting { .. } | ChildState::Up { .. } => {
+                self.end(Action::Ask, AfterExit::Relaunch, now)
+            }
+            ChildState::Idle
+            | ChildState::Blocked
+            | ChildState::Waiting { .. }
+            | ChildState::Ending { .. }
+            | ChildState::Stopped => Decision::NOTHING,
+        }
+    }
+
+    fn unblock(&mut self, now: Instant) -> Decision {
+        self.blocked = false;
+        match self.state {
+            ChildState::Blocked => self.launch(now),
+            _ => Decision::NOTHING,
+        }
+    }
+
     fn ready(&mut self, now: Instant) -> Decision {
         if let ChildState::Starting { .. } = self.state {
             self.state = ChildState::Up { since: now };
@@ -307,12 +252,27 @@ impl RestartMachine {
                 return self.after_exit(then, now, chance);
             }
             // A late message from an abandoned incarnation.
-            ChildState::Idle | ChildState::Waiting { .. } | ChildState::Stopped => {
+            ChildState::Idle
+            | ChildState::Blocked
+            | ChildState::Waiting { .. }
+            | ChildState::Stopped => {
                 return Decision::NOTHING;
             }
         }
         self.forget_failures_if_stable(now);
         self.failed(now, chance)
+    }
+
+    /// An end soon after the start is a failure, whatever was planned: otherwise restarts had no
+    /// budget.
+    fn planned_exit(&mut self, now: Instant, chance: f64) -> Decision {
+        match self.state {
+            ChildState::Up { since } if now.duration_since(since) >= PLANNED_AFTER => {
+                self.forget_failures_if_stable(now);
+                self.launch(now)
+            }
+            _ => self.exit(now, chance),
+        }
     }
 
     fn give_up(&mut self, now: Instant, chance: f64) -> Decision {
@@ -324,6 +284,7 @@ impl RestartMachine {
             return self.exit(now, chance);
         }
         self.gave_up = true;
+        self.failures_total += 1;
         self.state = ChildState::Idle;
         Decision::NOTHING
     }
@@ -348,7 +309,10 @@ impl RestartMachine {
                     ..self.after_exit(then, now, chance)
                 }
             }
-            ChildState::Idle | ChildState::Up { .. } | ChildState::Stopped => Decision::NOTHING,
+            ChildState::Idle
+            | ChildState::Blocked
+            | ChildState::Up { .. }
+            | ChildState::Stopped => Decision::NOTHING,
         }
     }
 
@@ -378,6 +342,7 @@ impl RestartMachine {
                 ..
             }
             | ChildState::Idle
+            | ChildState::Blocked
             | ChildState::Up { .. }
             | ChildState::Stopped => Decision::NOTHING,
         }
@@ -392,12 +357,17 @@ impl RestartMachine {
                 *then = AfterExit::Stop;
                 Decision::NOTHING
             }
-            ChildState::Idle | ChildState::Waiting { .. } => self.finish(),
+            ChildState::Idle | ChildState::Blocked | ChildState::Waiting { .. } => self.finish(),
             ChildState::Stopped => Decision::NOTHING,
         }
     }
 
+    /// Every start passes here, so that no blocked child starts.
     fn launch(&mut self, now: Instant) -> Decision {
+        if self.blocked {
+            self.state = ChildState::Blocked;
+            return Decision::NOTHING;
+        }
         self.not_before = None;
         self.state = ChildState::Starting {
             deadline: now + self.settings.connect_timeout,
@@ -447,6 +417,7 @@ impl RestartMachine {
             failures: 0,
         });
         streak.failures = streak.failures.saturating_add(1);
+        self.failures_total += 1;
         self.state = ChildState::Waiting {
             next_attempt: self.not_before.take().max(Some(now + wait)).unwrap_or(now),
             broken: self.broken,

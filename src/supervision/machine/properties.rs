@@ -8,7 +8,9 @@ use super::tests::{configure, settings};
 use super::*;
 
 use Action::Launch;
-use ChildEvent::{GiveUp, Hold, Idle, Ready, Reconnect, Release, Stop, Tick, Wake};
+use ChildEvent::{
+    Block, GiveUp, Hold, Idle, PlannedExit, Ready, Reconnect, Release, Stop, Tick, Unblock, Wake,
+};
 
 fn any_event() -> impl Strategy<Value = u8> {
     0_u8..12
@@ -20,6 +22,9 @@ fn event(number: u8) -> ChildEvent {
         14 | 15 => Hold,
         16 | 17 => Release,
         18 => GiveUp,
+        19 | 20 => Block("dependency"),
+        21 | 22 => Unblock,
+        23 => PlannedExit,
         0 => Wake,
         1 => Reconnect("operator"),
         2 => Ready,
@@ -74,11 +79,11 @@ proptest! {
         prop_assert!(matches!(machine.state(), ChildState::Stopped));
     }
 
-    /// For any order of events, a held child is gone in time, a released child is being started,
-    /// and no child runs twice.
+    /// For any order of events, a held or blocked child is gone in time, a released child is being
+    /// started or waits, and no child runs twice.
     #[test]
     fn a_held_child_is_gone_and_a_released_one_is_not_lost(
-        events in proptest::collection::vec((0_u8..19, 0_u64..30_000), 1..200),
+        events in proptest::collection::vec((0_u8..24, 0_u64..30_000), 1..200),
     ) {
         let start = Instant::now();
         let mut now = start;
@@ -87,7 +92,7 @@ proptest! {
         for (number, pause) in events {
             now += Duration::from_millis(pause);
             let event = event(number);
-            if matches!(event, ChildEvent::Exit | GiveUp) {
+            if matches!(event, ChildEvent::Exit | PlannedExit | GiveUp) {
                 if !alive {
                     continue;
                 }
@@ -100,16 +105,19 @@ proptest! {
             if step.action == Launch {
                 prop_assert!(!alive, "two incarnations at once");
                 prop_assert!(!machine.is_held() && !machine.gave_up(), "it was out of service");
+                prop_assert!(!machine.blocked, "it was blocked");
                 alive = true;
             }
-            if alive && machine.is_held() {
+            if alive && (machine.is_held() || machine.blocked) {
                 let gone_by = now + settings().shutdown_timeout * 2;
                 prop_assert!(machine.deadline().is_some_and(|at| at <= gone_by));
             }
+            let waits = matches!(machine.state(), ChildState::Blocked);
             if is_release {
-                prop_assert!(alive, "lost: {:?}", machine);
+                prop_assert!(alive || waits, "lost: {:?}", machine);
             }
-            let rests = matches!(machine.state(), ChildState::Idle) && !alive;
+            prop_assert!(!waits || machine.blocked, "lost: {:?}", machine);
+            let rests = (waits || matches!(machine.state(), ChildState::Idle)) && !alive;
             let up = matches!(machine.state(), ChildState::Up { .. });
             prop_assert!(rests || up || machine.deadline().is_some(), "lost: {:?}", machine);
         }

@@ -32,6 +32,7 @@ pub(super) fn configure(renew: bool) -> ChildEvent {
 fn picture(machine: &RestartMachine, start: Instant) -> String {
     let name = match machine.state() {
         ChildState::Idle => "idle",
+        ChildState::Blocked => "blocked",
         ChildState::Starting { .. } => "starting",
         ChildState::Up { .. } => "up",
         ChildState::Waiting { broken: false, .. } => "backoff",
@@ -408,4 +409,38 @@ fn a_streak_of_failures_lasts_until_the_child_was_stable() {
     let stable = at(5) + settings().stable_after;
     machine.decide(ChildEvent::Reconnect("test"), stable, 0.0);
     assert_eq!(machine.streak(), None);
+}
+
+#[test]
+fn a_planned_exit_is_no_failure_unless_it_follows_the_start() {
+    let now = Instant::now();
+    for (uptime, expected) in [(9, "backoff"), (10, "starting")] {
+        let mut machine = RestartMachine::new(settings());
+        machine.decide(ChildEvent::Wake, now, 0.0);
+        machine.decide(ChildEvent::Ready, now, 0.0);
+        let ended = now + Duration::from_secs(uptime);
+        machine.decide(ChildEvent::PlannedExit, ended, 0.0);
+        let is_starting = matches!(machine.state(), ChildState::Starting { .. });
+        assert_eq!(is_starting, expected == "starting", "{uptime}");
+        assert_eq!(machine.failures_total(), u64::from(!is_starting));
+    }
+}
+
+#[test]
+fn a_blocked_child_that_is_needed_waits_and_counts_no_failure() {
+    let now = Instant::now();
+    let mut machine = RestartMachine::new(settings()).blocked();
+    let action = |machine: &mut RestartMachine, event| machine.decide(event, now, 0.0).action;
+    assert_eq!(action(&mut machine, ChildEvent::Wake), Action::Nothing);
+    assert!(matches!(machine.state(), ChildState::Blocked));
+    assert_eq!(action(&mut machine, ChildEvent::Unblock), Action::Launch);
+    machine.decide(ChildEvent::Ready, now, 0.0);
+    assert_eq!(
+        action(&mut machine, ChildEvent::Block("group")),
+        Action::Ask
+    );
+    assert_eq!(action(&mut machine, ChildEvent::Exit), Action::Nothing);
+    assert!(matches!(machine.state(), ChildState::Blocked));
+    assert_eq!(machine.failures_total(), 0);
+    assert_eq!(action(&mut machine, ChildEvent::Stop), Action::Finish);
 }

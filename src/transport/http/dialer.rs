@@ -3,6 +3,7 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -15,7 +16,7 @@ use futures_util::future::{FutureExt as _, LocalBoxFuture};
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::{TcpStream, lookup_host};
+use tokio::net::{TcpStream, UnixStream, lookup_host};
 use tokio_rustls::TlsConnector;
 use url::Url;
 
@@ -25,6 +26,7 @@ use super::no_date_timer::NoDateTimer;
 use super::socket::Socket;
 use super::wire_stream::{AbsoluteForm, WireStream};
 use crate::transport::Proxy;
+use crate::transport::proxy::UNIX;
 use crate::transport::proxy::{authority, tunnel_answer};
 
 /// Idle time after which a connection is closed. Common servers close theirs after 5 s (Node,
@@ -45,6 +47,10 @@ pub(super) const OVER_TLS: &str = "ws";
 ///
 /// Returns why the URL cannot be used, without its credentials.
 pub(super) fn wire_uri(url: &Url) -> Result<Uri, String> {
+    if let Some((_, path)) = unix_target(url) {
+        let uri = Uri::try_from(format!("{PLAIN}://localhost:80{path}"));
+        return uri.map_err(|error| format!("url cannot be used: {error}"));
+    }
     let scheme = match url.scheme() {
         "http" => PLAIN,
         "https" => OVER_TLS,
@@ -62,6 +68,19 @@ pub(super) fn wire_uri(url: &Url) -> Result<Uri, String> {
     Uri::try_from(text).map_err(|error| format!("url cannot be used: {error}"))
 }
 
+/// The socket and the HTTP path of a `unix:/socket` or `unix:/socket:/path`; the path is `/mcp`
+/// unless it is written.
+pub(super) fn unix_target(url: &Url) -> Option<(Arc<Path>, &str)> {
+    let path = url.path();
+    let (socket, path) = match path.rfind(":/") {
+        Some(end) => (path.get(..end)?, path.get(end + 1..)?),
+        None => (path, "/mcp"),
+    };
+    let file = Url::parse(&format!("file://{socket}")).ok();
+    let file = file.filter(|_| url.scheme() == UNIX)?.to_file_path().ok()?;
+    Some((file.into(), path))
+}
+
 /// Translates an address of awc back into its URL.
 pub(super) fn url_of_wire(uri: &Uri) -> Option<Url> {
     let scheme = match uri.scheme_str()? {
@@ -75,6 +94,8 @@ pub(super) fn url_of_wire(uri: &Uri) -> Option<Url> {
 /// Settings for the connections of one client.
 #[derive(Clone)]
 pub(super) struct Dialer {
+    /// The Unix socket of the server, instead of an address.
+    pub(super) socket: Option<Arc<Path>>,
     pub(super) proxy: Option<Arc<Proxy>>,
     /// `None` if no address is `https`.
     pub(super) tls: Option<Arc<ClientConfig>>,
@@ -104,6 +125,12 @@ impl Dialer {
         self,
         target: ConnectInfo<Uri>,
     ) -> Result<Connection<Uri, Box<WireStream>>, ConnectError> {
+        if let Some(path) = &self.socket {
+            let socket = UnixStream::connect(path).await.map_err(ConnectError::Io)?;
+            let socket = IdleSocket::new(Socket::Unix(socket), KEEP_ALIVE);
+            let stream = Box::new(WireStream::new(socket, None));
+            return Ok(Connection::new(target.request().clone(), stream));
+        }
         let is_tls = target.request().scheme_str() == Some(OVER_TLS);
         let host = target.hostname().trim_matches(['[', ']']).to_owned();
         let port = target.port();
@@ -218,6 +245,23 @@ async fn open_tunnel(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_url_names_a_unix_socket_and_a_path() {
+        let table = [
+            ("unix:/run/a.sock", Some(("/run/a.sock", "/mcp"))),
+            ("unix:/run/a%20b.sock:/x/y", Some(("/run/a b.sock", "/x/y"))),
+            ("unix:/run/a:/b:/mcp", Some(("/run/a:/b", "/mcp"))),
+            ("http://host.example/run/a.sock", None),
+        ];
+        for (url, expected) in table {
+            let url = Url::parse(url).unwrap();
+            let expected = expected.map(|(socket, path)| (Path::new(socket).into(), path));
+            assert_eq!(unix_target(&url), expected, "{url}");
+        }
+        let url = Url::parse("unix:/run/a.sock").unwrap();
+        assert_eq!(wire_uri(&url).unwrap(), "http://localhost:80/mcp");
+    }
 
     #[test]
     fn a_url_survives_the_way_through_awc() {

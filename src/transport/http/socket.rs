@@ -2,19 +2,22 @@
 
 use std::future::poll_fn;
 use std::io;
+use std::mem::MaybeUninit;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use futures_util::FutureExt as _;
+use actix_rt::net::{ActixStream, Ready};
+use socket2::SockRef;
 use tokio::io::{AsyncRead as _, AsyncWrite as _, ReadBuf};
-use tokio::net::TcpStream;
+use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::client::TlsStream;
 
-/// A TCP socket, optionally with TLS.
+/// A TCP socket, optionally with TLS, or a Unix socket.
 #[derive(Debug)]
 pub(super) enum Socket {
     Plain(TcpStream),
     Tls(Box<TlsStream<TcpStream>>),
+    Unix(UnixStream),
 }
 
 impl Socket {
@@ -26,6 +29,7 @@ impl Socket {
         match self {
             Self::Plain(socket) => Pin::new(socket).poll_read(task, buffer),
             Self::Tls(socket) => Pin::new(socket).poll_read(task, buffer),
+            Self::Unix(socket) => Pin::new(socket).poll_read(task, buffer),
         }
     }
 
@@ -37,6 +41,7 @@ impl Socket {
         match self {
             Self::Plain(socket) => Pin::new(socket).poll_write(task, bytes),
             Self::Tls(socket) => Pin::new(socket).poll_write(task, bytes),
+            Self::Unix(socket) => Pin::new(socket).poll_write(task, bytes),
         }
     }
 
@@ -44,6 +49,7 @@ impl Socket {
         match self {
             Self::Plain(socket) => Pin::new(socket).poll_flush(task),
             Self::Tls(socket) => Pin::new(socket).poll_flush(task),
+            Self::Unix(socket) => Pin::new(socket).poll_flush(task),
         }
     }
 
@@ -51,6 +57,7 @@ impl Socket {
         match self {
             Self::Plain(socket) => Pin::new(socket).poll_shutdown(task),
             Self::Tls(socket) => Pin::new(socket).poll_shutdown(task),
+            Self::Unix(socket) => Pin::new(socket).poll_shutdown(task),
         }
     }
 
@@ -61,13 +68,27 @@ impl Socket {
 
     /// Whether bytes have arrived that were not read.
     pub(super) fn has_unread(&self) -> bool {
-        matches!(self.tcp().peek(&mut [0]).now_or_never(), Some(Ok(1..)))
+        let socket = match self {
+            Self::Plain(socket) => SockRef::from(socket),
+            Self::Tls(socket) => SockRef::from(socket.get_ref().0),
+            Self::Unix(socket) => SockRef::from(socket),
+        };
+        matches!(socket.peek(&mut [MaybeUninit::uninit()]), Ok(1..))
     }
 
-    pub(super) fn tcp(&self) -> &TcpStream {
+    pub(super) fn poll_read_ready(&self, task: &mut Context<'_>) -> Poll<io::Result<Ready>> {
         match self {
-            Self::Plain(socket) => socket,
-            Self::Tls(socket) => socket.get_ref().0,
+            Self::Plain(socket) => ActixStream::poll_read_ready(socket, task),
+            Self::Tls(socket) => ActixStream::poll_read_ready(socket.get_ref().0, task),
+            Self::Unix(socket) => ActixStream::poll_read_ready(socket, task),
+        }
+    }
+
+    pub(super) fn poll_write_ready(&self, task: &mut Context<'_>) -> Poll<io::Result<Ready>> {
+        match self {
+            Self::Plain(socket) => ActixStream::poll_write_ready(socket, task),
+            Self::Tls(socket) => ActixStream::poll_write_ready(socket.get_ref().0, task),
+            Self::Unix(socket) => ActixStream::poll_write_ready(socket, task),
         }
     }
 }

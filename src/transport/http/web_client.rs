@@ -109,6 +109,7 @@ impl WebClient {
 
     async fn client(&self, url: &Url, proxy: Option<Proxy>) -> Result<Client, String> {
         let mut dialer = Dialer {
+            socket: None,
             proxy: proxy.map(Arc::new),
             tls: None,
         };

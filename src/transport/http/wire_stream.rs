@@ -249,12 +249,10 @@ impl AsyncWrite for WireStream {
 
 impl ActixStream for WireStream {
     fn poll_read_ready(&self, task: &mut Context<'_>) -> Poll<io::Result<Ready>> {
-        self.socket
-            .with(|it| ActixStream::poll_read_ready(it.tcp(), task))
+        self.socket.with(|it| it.poll_read_ready(task))
     }
 
     fn poll_write_ready(&self, task: &mut Context<'_>) -> Poll<io::Result<Ready>> {
-        self.socket
-            .with(|it| ActixStream::poll_write_ready(it.tcp(), task))
+        self.socket.with(|it| it.poll_write_ready(task))
     }
 }

@@ -13,7 +13,8 @@ use rustls::ClientConfig;
 use secrecy::ExposeSecret as _;
 use url::Url;
 
-use super::dialer::{Dialer, wire_uri};
+use super::dialer::{Dialer, unix_target, wire_uri};
+use crate::transport::proxy::UNIX;
 use crate::transport::{HttpSettings, LinkOpenError, Proxy, Tls};
 
 thread_local! {
@@ -74,6 +75,7 @@ impl WorkerClients {
             headers.insert(HOST, host);
         }
         let dialer = Dialer {
+            socket: unix_target(&settings.url).map(|(socket, _)| socket),
             proxy: proxy(&settings)?,
             tls: tls.clone(),
         };
@@ -95,7 +97,10 @@ fn proxy(settings: &HttpSettings) -> Result<Option<Arc<Proxy>>, LinkOpenError> {
 }
 
 fn host_of(url: &Url) -> Option<HeaderValue> {
-    let host = url.host_str()?;
+    let host = match url.scheme() {
+        UNIX => "localhost",
+        _ => url.host_str()?,
+    };
     let host = match url.port() {
         Some(port) => format!("{host}:{port}"),
         None => host.to_owned(),

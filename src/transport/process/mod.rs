@@ -4,6 +4,10 @@
 
 use serde::{Deserialize, Serialize};
 
+#[cfg(target_os = "linux")]
+mod cgroup_linux;
+#[cfg(not(target_os = "linux"))]
+mod cgroup_other;
 #[cfg(unix)]
 mod open_files;
 #[cfg(not(unix))]
@@ -22,6 +26,10 @@ mod usage_linux;
 
 use std::time::Duration;
 
+#[cfg(target_os = "linux")]
+pub(crate) use cgroup_linux::{ChildCgroup, ServerCgroups};
+#[cfg(not(target_os = "linux"))]
+pub(crate) use cgroup_other::{ChildCgroup, ServerCgroups};
 #[cfg(unix)]
 pub use open_files::raise_open_files;
 pub use process_tag::ProcessOwner;
@@ -34,7 +42,7 @@ pub(crate) use tagged_other::{TaggedProcess, end, find, reap};
 #[cfg(not(unix))]
 pub(crate) use other::{ChildPipes, PipeGauge, ProcessGroup, prepare};
 #[cfg(target_os = "linux")]
-pub(crate) use usage_linux::process_usage;
+pub(crate) use usage_linux::{open_descriptors, process_usage};
 
 #[cfg(unix)]
 pub(crate) use unix::{ChildPipes, PipeGauge, ProcessGroup, prepare};
@@ -60,6 +68,29 @@ pub(crate) fn process_usage() -> Vec<ProcessUsage> {
     Vec::new()
 }
 
+/// Reports nothing, because this system does not provide it.
+#[cfg(not(target_os = "linux"))]
+pub(crate) fn open_descriptors(_: u32) -> u64 {
+    0
+}
+
+/// How a child ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ChildEnd {
+    pub(crate) exit: ProcessExit,
+    /// Whether the kernel killed a process of its tree because no memory was left for it.
+    pub(crate) out_of_memory: bool,
+}
+
+impl From<ProcessExit> for ChildEnd {
+    fn from(exit: ProcessExit) -> Self {
+        Self {
+            exit,
+            out_of_memory: false,
+        }
+    }
+}
+
 /// Exit status of a process.
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -81,10 +112,37 @@ impl From<std::process::ExitStatus> for ProcessExit {
     }
 }
 
+/// Returns the meaning of an exit code where programs and shells agree on it (`sysexits.h`).
+fn meaning(code: i32) -> Option<&'static str> {
+    Some(match code {
+        64 => "wrong usage of its command line",
+        65 => "wrong input data",
+        66 => "an input file cannot be read",
+        69 => "a service that it needs is unavailable",
+        70 => "an internal error",
+        71 => "an error of the system",
+        73 => "an output file cannot be created",
+        74 => "an input or output error",
+        75 => "a temporary failure",
+        77 => "a permission is missing",
+        78 => "a configuration error",
+        126 => "the command cannot be executed",
+        127 => "the command was not found",
+        134 => "aborted by itself, signal 6",
+        137 => "killed by signal 9",
+        139 => "invalid memory access, signal 11",
+        143 => "ended by signal 15",
+        _ => return None,
+    })
+}
+
 impl std::fmt::Display for ProcessExit {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::Code(code) => write!(f, "exited with code {code}"),
+            Self::Code(code) => match meaning(*code) {
+                Some(meaning) => write!(f, "exited with code {code} ({meaning})"),
+                None => write!(f, "exited with code {code}"),
+            },
             Self::Signal(signal) => write!(f, "ended by signal {signal}"),
             Self::Unknown => f.write_str("ended"),
         }

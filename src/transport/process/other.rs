@@ -2,14 +2,20 @@
 
 use std::io;
 
+use super::ChildCgroup;
 use crate::transport::ChildLimits;
 use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command};
 
-pub(crate) fn prepare(command: &mut Command, limits: ChildLimits) {
+pub(crate) fn prepare(
+    command: &mut Command,
+    limits: ChildLimits,
+    _cgroup: Option<&ChildCgroup>,
+) -> io::Result<()> {
     if limits != ChildLimits::default() {
         log::warn!("limits of child processes are not enforced on this system");
     }
     command.kill_on_drop(true);
+    Ok(())
 }
 
 /// Placeholder for a process group. The child itself is killed when its owner drops it.
@@ -17,7 +23,7 @@ pub(crate) fn prepare(command: &mut Command, limits: ChildLimits) {
 pub(crate) struct ProcessGroup;
 
 impl ProcessGroup {
-    pub(crate) fn of(_child: &Child) -> Self {
+    pub(crate) fn of(_child: &Child, _cgroup: Option<ChildCgroup>) -> Self {
         Self
     }
 

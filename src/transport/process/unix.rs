@@ -11,11 +11,17 @@ use rustix::process::{
 };
 use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command};
 
+use super::ChildCgroup;
 use super::open_files::limit_of_children;
 use crate::transport::ChildLimits;
 
 /// Seconds of CPU time between `SIGXCPU` and the kill of a process that ignores it.
 const CPU_GRACE: u64 = 2;
+
+/// Amount that the kernel adds to the badness of servers when it chooses a process to kill for its
+/// memory, from -1,000 to 1,000.
+#[cfg(target_os = "linux")]
+const OOM_SCORE: &[u8] = b"300";
 
 /// Size of a child's stdout pipe, in bytes: with Linux's 64 KiB, a child that writes a large result
 /// waits for the gateway repeatedly.
@@ -24,15 +30,30 @@ const STDOUT_PIPE: usize = 256 * 1024;
 
 /// Makes the child the leader of a new process group, sets its limits and, if the system supports
 /// it, has it killed when the calling thread ends. Call it only from a thread that lives until
-/// the gateway ends.
-pub(crate) fn prepare(command: &mut Command, limits: ChildLimits) {
+/// the gateway ends. The child enters its control group, if it has one, before it runs.
+///
+/// # Errors
+///
+/// Returns the system's error if the group cannot be opened.
+pub(crate) fn prepare(
+    command: &mut Command,
+    limits: ChildLimits,
+    cgroup: Option<&ChildCgroup>,
+) -> io::Result<()> {
     command.process_group(0);
+    let entrance = cgroup.map(ChildCgroup::entrance).transpose()?;
     #[cfg(target_os = "linux")]
     let parent = rustix::process::getpid();
     let open_files = limit_of_children();
     let in_child = move || {
         #[cfg(target_os = "linux")]
-        die_with(parent)?;
+        {
+            die_with(parent)?;
+            die_before_gateway();
+        }
+        if let Some(entrance) = &entrance {
+            rustix::io::write(entrance, b"0")?;
+        }
         if let Some(limit) = open_files {
             setrlimit(Resource::Nofile, limit)?;
         }
@@ -45,6 +66,7 @@ pub(crate) fn prepare(command: &mut Command, limits: ChildLimits) {
     unsafe {
         command.pre_exec(in_child);
     }
+    Ok(())
 }
 
 #[cfg(target_os = "linux")]
@@ -55,6 +77,18 @@ fn die_with(parent: Pid) -> io::Result<()> {
         Ok(())
     } else {
         Err(io::Error::from(Errno::SRCH))
+    }
+}
+
+/// Makes the kernel choose the calling process and all processes that it starts before the gateway
+/// when memory runs out.
+#[cfg(target_os = "linux")]
+fn die_before_gateway() {
+    use rustix::fs::{Mode, OFlags, open};
+
+    // Without `/proc`, or if the score is higher already, the kernel decides by size.
+    if let Ok(score) = open(c"/proc/self/oom_score_adj", OFlags::WRONLY, Mode::empty()) {
+        let _ = rustix::io::write(&score, OOM_SCORE);
     }
 }
 
@@ -88,13 +122,16 @@ fn set(limits: ChildLimits) -> io::Result<()> {
 pub(crate) struct ProcessGroup {
     /// `None` once no process is left, because the id can be reused then.
     leader: Option<Pid>,
+    /// Also contains descendants that left the process group.
+    cgroup: Option<ChildCgroup>,
 }
 
 impl ProcessGroup {
-    pub(crate) fn of(child: &Child) -> Self {
+    pub(crate) fn of(child: &Child, cgroup: Option<ChildCgroup>) -> Self {
         let leader = child.id().and_then(|id| i32::try_from(id).ok());
         Self {
             leader: leader.and_then(Pid::from_raw),
+            cgroup,
         }
     }
 
@@ -103,6 +140,9 @@ impl ProcessGroup {
     }
 
     pub(crate) fn kill(&self) {
+        if let Some(cgroup) = &self.cgroup {
+            cgroup.kill();
+        }
         self.signal(Signal::KILL);
     }
 

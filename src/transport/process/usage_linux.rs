@@ -18,6 +18,12 @@ pub(crate) fn process_usage() -> Vec<ProcessUsage> {
     stats.collect()
 }
 
+/// Number of open files, sockets and pipes of a process; 0 if it cannot be read.
+pub(crate) fn open_descriptors(pid: u32) -> u64 {
+    let open = fs::read_dir(format!("/proc/{pid}/fd"));
+    open.map_or(0, |open| open.count() as u64)
+}
+
 /// The name, in parentheses, can contain any character.
 fn parse(pid: u32, stat: &str, page: u64, ticks: u64) -> Option<ProcessUsage> {
     let (_, fields) = stat.rsplit_once(')')?;
@@ -60,5 +66,7 @@ mod tests {
         let all = process_usage();
         let own = all.iter().find(|process| process.pid == own).unwrap();
         assert!(own.rss_bytes > 100_000, "{own:?}");
+        assert!(open_descriptors(own.pid) > 2);
+        assert_eq!(open_descriptors(0), 0);
     }
 }

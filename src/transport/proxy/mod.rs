@@ -15,6 +15,10 @@ use url::Url;
 use self::no_proxy::NoProxy;
 use super::messages::excerpt;
 
+/// The scheme of a URL that names a Unix socket: `unix:/socket`, or `unix:/socket:/path` with the
+/// path of the requests. No proxy leads to one.
+pub(in crate::transport) const UNIX: &str = "unix";
+
 /// Longest response of a proxy to `CONNECT`, in bytes.
 const TUNNEL_HEAD_MAX: usize = 16 * 1024;
 
@@ -175,6 +179,7 @@ impl ProxyChoice {
     /// Returns an error that names the environment variable with an invalid value.
     pub fn for_url(&self, url: &Url) -> Result<Option<Proxy>, String> {
         match self {
+            _ if url.scheme() == UNIX => Ok(None),
             Self::Environment => of_variables(url, |name| std::env::var(name).ok()),
             Self::Direct => Ok(None),
             Self::Through(proxy) => Ok(Some(proxy.clone())),

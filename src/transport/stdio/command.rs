@@ -141,6 +141,14 @@ fn passed(
     })
 }
 
+/// The names that a child inherits because they are listed in full.
+pub(super) fn passed_by_name(inherit: &InheritEnv) -> Vec<&str> {
+    match inherit {
+        InheritEnv::All => Vec::new(),
+        InheritEnv::Matching(names) => names.iter().map(String::as_str).collect(),
+    }
+}
+
 pub(super) fn build(settings: &StdioSettings) -> Command {
     let mut command = Command::new(&settings.command);
     let args = settings.args.iter().map(|arg| arg.expose_secret());

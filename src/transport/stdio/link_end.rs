@@ -2,14 +2,15 @@
 
 use std::collections::VecDeque;
 
+use crate::sandbox::{Confinement, refusal};
 use crate::telemetry::{Cause, Reason, exit_diagnosis};
-use crate::transport::process::ProcessExit;
+use crate::transport::process::{ChildEnd, ProcessExit};
 use crate::transport::{ChildLimits, LinkEnd, messages};
 
 /// Why reading ended.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum ReadStop {
-    ProcessExit(ProcessExit),
+    ChildEnd(ChildEnd),
     OutputClosed,
     InputClosed,
 }
@@ -103,14 +104,20 @@ fn mentions_limit(line: &str) -> bool {
     phrases.any(|phrase| line.contains(phrase))
 }
 
-pub(super) fn link_end(end: ReadStop, words: &TailLines, limits: ChildLimits) -> LinkEnd {
-    let (mut what, exit) = match end {
-        ReadStop::ProcessExit(exit) => (format!("process {exit}"), Some(exit)),
+pub(super) fn link_end(
+    end: ReadStop,
+    words: &TailLines,
+    limits: ChildLimits,
+    confinement: Option<&Confinement>,
+) -> LinkEnd {
+    let (mut what, ended) = match end {
+        ReadStop::ChildEnd(ended) => (format!("process {}", ended.exit), Some(ended)),
         ReadStop::OutputClosed => ("server closed its standard output".to_owned(), None),
         ReadStop::InputClosed => ("server closed its standard input".to_owned(), None),
     };
+    let exit = ended.map(|ended| ended.exit);
     let limit_line = words.limit_line.as_deref();
-    let judged = exit.map(|exit| judge(exit, limit_line.unwrap_or_default(), limits));
+    let judged = ended.map(|ended| judge(ended, limit_line.unwrap_or_default(), limits));
     let mut limit = None;
     let mut said = match exit {
         Some(exit) if is_from_outside(exit) && judged != Some(LimitVerdict::Reached("cpu_max")) => {
@@ -129,7 +136,11 @@ pub(super) fn link_end(end: ReadStop, words: &TailLines, limits: ChildLimits) ->
         }
         Some(LimitVerdict::Other) | None => {}
     }
-    let reason = Reason::quoting(what, &said.unwrap_or_default());
+    let lines = words.lines.iter().map(String::as_str);
+    let refused = confinement.and_then(|confinement| refusal(lines, confinement));
+    // Both contain the program's words.
+    let said: Vec<String> = said.into_iter().chain(refused).collect();
+    let reason = Reason::quoting(what, &said.join(" / "));
     let reason = reason.because(Cause::Crashed);
     LinkEnd {
         reason,
@@ -149,7 +160,8 @@ enum LimitVerdict {
     Other,
 }
 
-fn judge(exit: ProcessExit, words: &str, limits: ChildLimits) -> LimitVerdict {
+fn judge(ended: ChildEnd, words: &str, limits: ChildLimits) -> LimitVerdict {
+    let exit = ended.exit;
     let words = words.to_lowercase();
     let says = |phrases: &[&str]| phrases.iter().any(|phrase| words.contains(phrase));
     let failed = exit != ProcessExit::Code(0);
@@ -163,7 +175,9 @@ fn judge(exit: ProcessExit, words: &str, limits: ChildLimits) -> LimitVerdict {
         ProcessExit::Code(SHELL_SIGNAL + SIGKILL),
     ]
     .contains(&exit);
-    if has_cpu && by_cpu {
+    if ended.out_of_memory && limits.tree.memory.is_some() {
+        LimitVerdict::Reached("memory")
+    } else if has_cpu && by_cpu {
         LimitVerdict::Reached("cpu_max")
     } else if has_memory && failed && says(&NO_MEMORY) {
         LimitVerdict::Reached("memory_max")
@@ -208,11 +222,13 @@ fn is_from_outside(exit: ProcessExit) -> bool {
 /// A limit as written in the configuration.
 fn shown(key: &str, limits: ChildLimits) -> String {
     const MIB: u64 = 1 << 20;
+    let size = |bytes: u64| match bytes % MIB {
+        0 => format!("{}MiB", bytes / MIB),
+        _ => bytes.to_string(),
+    };
     let value = match key {
-        "memory_max" => limits.memory_max.map(|bytes| match bytes % MIB {
-            0 => format!("{}MiB", bytes / MIB),
-            _ => bytes.to_string(),
-        }),
+        "memory" => limits.tree.memory.map(size),
+        "memory_max" => limits.memory_max.map(size),
         "cpu_max" => limits
             .cpu_max
             .map(|time| humantime::format_duration(time).to_string()),
@@ -237,6 +253,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::transport::TreeLimits;
 
     #[test]
     fn a_limit_is_named_when_it_is_known_or_likely() {
@@ -245,6 +262,7 @@ mod tests {
             memory_max: Some(64 << 20),
             cpu_max: Some(Duration::from_secs(600)),
             open_files_max: Some(64),
+            tree: TreeLimits::default(),
         };
         let none = ChildLimits::default();
         let (reached, perhaps) = (LimitVerdict::Reached, LimitVerdict::Perhaps);
@@ -272,18 +290,19 @@ mod tests {
             (Unknown, "", LimitVerdict::Other),
         ];
         for (exit, words, expected) in table {
-            assert_eq!(judge(exit, words, all), expected, "{exit:?} {words}");
+            assert_eq!(judge(exit.into(), words, all), expected, "{exit:?} {words}");
             assert_eq!(
-                judge(exit, words, none),
+                judge(exit.into(), words, none),
                 LimitVerdict::Other,
                 "{exit:?} {words}"
             );
         }
         let words = |last: &str, limit_line: Option<&str>| TailLines::of(&[last], limit_line);
         let end = link_end(
-            ReadStop::ProcessExit(Signal(6)),
+            ReadStop::ChildEnd(Signal(6).into()),
             &words("13: 0x1", Some("out of memory")),
             all,
+            None,
         );
         assert_eq!(
             format!("{end:#}"),
@@ -291,21 +310,54 @@ mod tests {
         );
         // An earlier refusal that did not end the process is omitted.
         let end = link_end(
-            ReadStop::ProcessExit(Code(0)),
+            ReadStop::ChildEnd(Code(0).into()),
             &words("bye", Some("out of memory")),
             all,
+            None,
         );
         assert_eq!(format!("{end:#}"), "process exited with code 0: bye");
         let end = link_end(
-            ReadStop::ProcessExit(Signal(SIGXCPU)),
+            ReadStop::ChildEnd(Signal(SIGXCPU).into()),
             &words("x", None),
             all,
+            None,
         );
         assert_eq!(
             format!("{end:#}"),
             "process ended by signal 24 at its limit `cpu_max = 10m`: x"
         );
         assert_eq!((end.limit, end.exit), (Some("cpu_max"), Some(Signal(24))));
+    }
+
+    #[test]
+    fn a_tree_that_ran_out_of_memory_names_its_limit() {
+        let limited = |memory| ChildLimits {
+            tree: TreeLimits {
+                memory,
+                ..TreeLimits::default()
+            },
+            ..ChildLimits::default()
+        };
+        let killed = ChildEnd {
+            exit: ProcessExit::Signal(SIGKILL),
+            out_of_memory: true,
+        };
+        let end = |limits| {
+            link_end(
+                ReadStop::ChildEnd(killed),
+                &TailLines::default(),
+                limits,
+                None,
+            )
+        };
+        assert_eq!(
+            format!("{:#}", end(limited(Some(1 << 30)))),
+            "process ended by signal 9 at its limit `memory = 1024MiB`"
+        );
+        assert_eq!(
+            format!("{:#}", end(limited(None))),
+            "process ended by signal 9"
+        );
     }
 
     #[test]
@@ -335,16 +387,27 @@ mod tests {
             (Signal(6), "process ended by signal 6: TypeError: x"),
             (Signal(9), "process ended by signal 9"),
             (Signal(15), "process ended by signal 15"),
-            (Code(143), "process exited with code 143"),
-            (Code(134), "process exited with code 134: TypeError: x"),
+            (
+                Code(143),
+                "process exited with code 143 (ended by signal 15)",
+            ),
+            (
+                Code(134),
+                "process exited with code 134 (aborted by itself, signal 6): TypeError: x",
+            ),
             (Code(254), "process exited with code 254: TypeError: x"),
             (Unknown, "process ended: TypeError: x"),
         ];
         for (exit, expected) in table {
-            let end = link_end(ReadStop::ProcessExit(exit), &words, ChildLimits::default());
+            let end = link_end(
+                ReadStop::ChildEnd(exit.into()),
+                &words,
+                ChildLimits::default(),
+                None,
+            );
             assert_eq!(format!("{end:#}"), expected);
         }
-        let closed = link_end(ReadStop::OutputClosed, &words, ChildLimits::default());
+        let closed = link_end(ReadStop::OutputClosed, &words, ChildLimits::default(), None);
         assert_eq!(
             format!("{closed:#}"),
             "server closed its standard output: TypeError: x"

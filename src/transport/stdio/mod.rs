@@ -7,6 +7,7 @@
 
 mod child_groups;
 mod command;
+mod confined;
 pub(super) mod lines;
 mod link_end;
 mod reader;
@@ -16,6 +17,7 @@ mod unread;
 mod writer;
 
 pub use command::PASSED_VARIABLES;
+pub use confined::ServerSandbox;
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -28,6 +30,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::child_reaper::GroupHandle;
+use super::exec_lanes::CheckedProgram;
 use super::large_answers::MessageRoom;
 use super::link_sink::LinkSink;
 use super::spawner::{SpawnRequest, Spawner};
@@ -54,6 +57,7 @@ pub struct StdioConnector {
     log: LogRing,
     answers: LargeAnswers,
     children: ChildGroups,
+    sandbox: Option<ServerSandbox>,
 }
 
 impl StdioConnector {
@@ -65,7 +69,14 @@ impl StdioConnector {
             log,
             answers: LargeAnswers::default(),
             children: ChildGroups::default(),
+            sandbox: None,
         }
+    }
+
+    /// Starts the command in a sandbox, if its level is not `off`.
+    pub fn with_sandbox(mut self, sandbox: ServerSandbox) -> Self {
+        self.sandbox = Some(sandbox);
+        self
     }
 
     /// Shares the budget for large answers with other servers.
@@ -112,8 +123,16 @@ impl StdioConnector {
             command: settings.command.clone(),
             reason: command::explain(settings, &error),
         };
+        let command = command::build(settings);
+        let path = confined::search_path(&command);
+        let confined = confined::confine(command, settings, self.sandbox.as_ref());
+        let program = confined.confinement.as_ref().map(|_| CheckedProgram {
+            name: settings.command.clone().into(),
+            path,
+        });
         let order = SpawnRequest {
-            command: command::build(settings),
+            command: confined.command,
+            program,
             grace: settings.stop_grace,
             limits: settings.limits,
         };
@@ -133,6 +152,7 @@ impl StdioConnector {
             stop_writing: stop_writing.clone(),
             line_max: settings.line_max,
             limits: settings.limits,
+            confinement: confined.confinement,
             answers: self.answers.clone(),
             room: MessageRoom::default(),
         };

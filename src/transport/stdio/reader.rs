@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::io::AsyncReadExt as _;
@@ -15,10 +16,11 @@ use super::lines::{Line, LineSplitter};
 use super::link_end::{ReadStop, TailLines, link_end};
 use super::stderr;
 use super::writer::StdinWriter;
+use crate::sandbox::Confinement;
 use crate::telemetry::{LogRing, LogSource};
 use crate::transport::large_answers::{LargeAnswers, MessageRoom, SHARED_WAIT_MAX};
 use crate::transport::link_sink::LinkSink;
-use crate::transport::process::ProcessExit;
+use crate::transport::process::{ChildEnd, ProcessExit};
 use crate::transport::{ChildLimits, LinkError, LinkEvent, messages};
 
 /// Silence after a child's exit from which on its pipes count as drained, because a descendant can
@@ -41,10 +43,12 @@ const STRAY_MAX: usize = 1024;
 pub(super) struct StdoutReader {
     pub(super) log: LogRing,
     pub(super) sink: Rc<LinkSink>,
-    pub(super) exit: oneshot::Receiver<ProcessExit>,
+    pub(super) exit: oneshot::Receiver<ChildEnd>,
     pub(super) stop_writing: CancellationToken,
     pub(super) line_max: usize,
     pub(super) limits: ChildLimits,
+    /// The sandbox that the child runs in.
+    pub(super) confinement: Option<Arc<Confinement>>,
     pub(super) answers: LargeAnswers,
     /// Reservation for the line that is being read, if it is long.
     pub(super) room: MessageRoom,
@@ -73,7 +77,12 @@ impl StdoutReader {
         }
         // A descendant can hold the pipe open; the lines so far suffice.
         let _ = timeout(QUIET, stderr).await;
-        let link_end = link_end(end, &tail.borrow(), self.limits);
+        let link_end = link_end(
+            end,
+            &tail.borrow(),
+            self.limits,
+            self.confinement.as_deref(),
+        );
         self.sink.send(LinkEvent::Closed(link_end));
     }
 
@@ -95,14 +104,14 @@ impl StdoutReader {
                     None => std::future::pending().await,
                 }
             };
-            let has_exited = matches!(end, Some(ReadStop::ProcessExit(_)));
+            let has_exited = matches!(end, Some(ReadStop::ChildEnd(_)));
             if has_exited && !is_open {
                 break;
             }
             tokio::select! {
                 biased;
                 exit = &mut self.exit, if !has_exited => {
-                    end = Some(ReadStop::ProcessExit(exit.unwrap_or(ProcessExit::Unknown)));
+                    end = Some(ReadStop::ChildEnd(exit.unwrap_or(ProcessExit::Unknown.into())));
                     quiet = Some(Instant::now() + QUIET);
                     latest = Some(Instant::now() + DRAIN_MAX);
                 }

@@ -1,5 +1,7 @@
 //! The effects of forms.
 
+use std::fs;
+
 use serde_json::json;
 
 use super::{Browser, cookie_of, text_of};
@@ -92,6 +94,47 @@ async fn a_server_is_added_and_changed() {
 }
 
 #[tokio::test]
+async fn a_server_is_tried_out_before_it_is_saved() {
+    let gateway = Gateway::start(&(quick() + &example("one"))).await;
+    let browser = Browser::sign_in(&gateway).await;
+    let before = fs::read_to_string(gateway.setup.path("config.toml")).unwrap();
+    let tested = async |fields: &[(&str, &str)]| {
+        let answer = browser.form("/ui/servers/test", fields).await.send().await;
+        (answer.status, text_of(answer).await)
+    };
+    let (status, page) = tested(&ADDED).await;
+    assert_eq!(status, 200, "{page}");
+    let listed = "it starts and lists 11 tools, 3 prompts, 3 resources, 1 resource template";
+    assert!(page.contains(listed), "{page}");
+    assert!(page.contains("value=\"two\""), "{page}");
+
+    let fails = [("kind", "stdio"), ("name", "two"), ("command", "false")];
+    let (status, page) = tested(&fails).await;
+    assert_eq!(status, 422);
+    assert!(page.contains("exited with code 1"), "{page}");
+    let taken = [("kind", "stdio"), ("name", "one"), ("command", "false")];
+    let (status, page) = tested(&taken).await;
+    assert_eq!(status, 422);
+    assert!(page.contains("already exists"), "{page}");
+
+    // A server of the file is tried out with its secrets.
+    let changed = [
+        ("kind", "stdio"),
+        ("command", Setup::BINARY),
+        ("args", "example-server"),
+        ("env", "IT_MARK=[REDACTED]\nIT_SERVER=[REDACTED]"),
+    ];
+    let form = browser.form("/ui/servers/one/test", &changed).await;
+    let page = text_of(form.send().await).await;
+    assert!(page.contains(listed), "{page}");
+
+    let after = fs::read_to_string(gateway.setup.path("config.toml")).unwrap();
+    assert_eq!(after, before);
+    assert_eq!(gateway.server_pids("one").len(), 1);
+    assert!(gateway.server_pids("two").is_empty());
+}
+
+#[tokio::test]
 async fn a_server_is_removed_by_who_is_sure() {
     let gateway = Gateway::start(&(quick() + &example("one") + &example("two"))).await;
     let browser = Browser::sign_in(&gateway).await;
@@ -114,7 +157,7 @@ async fn way_back(browser: &Browser<'_>, from: Option<&str>) -> String {
         None => form,
     };
     let question = text_of(form.send().await).await;
-    let (before, _) = question.split_once("\">No</a>").unwrap();
+    let (before, _) = question.split_once("\">Cancel</a>").unwrap();
     before.rsplit_once("href=\"").unwrap().1.to_owned()
 }
 
@@ -176,7 +219,21 @@ async fn a_server_is_operated_by_its_buttons() {
     let refused = browser
         .form("/ui/servers/nobody/stop", &[("sure", "yes")])
         .await;
-    assert_eq!(refused.send().await.status, 404);
+    // The reason is on the page that the form was on.
+    let base = format!("http://{}", gateway.address);
+    let refused = refused.header("Host", &gateway.address.to_string());
+    let refused = refused.header("Referer", &format!("{base}/ui/servers/one/stop"));
+    let refused = refused.send().await;
+    assert_eq!(refused.status, 404);
+    let page = text_of(refused).await;
+    super::pages::check_html(&page, "refused");
+    for part in [
+        "role=\"alert\"",
+        "id=\"server-head\"",
+        "data-at=\"/ui/servers/one\"",
+    ] {
+        assert!(page.contains(part), "{part}: {page}");
+    }
 }
 
 #[tokio::test]
@@ -226,7 +283,7 @@ async fn a_call_is_made_again_and_a_session_ended() {
         "{page}"
     );
     let replay = browser
-        .form(&format!("{call}/replay"), &[])
+        .form(&format!("{call}/replay"), &[("sure", "yes")])
         .await
         .send()
         .await;

@@ -3,6 +3,8 @@
 
 mod config;
 mod forms;
+mod items;
+mod keys;
 mod live;
 mod login;
 mod many;

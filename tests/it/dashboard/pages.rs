@@ -5,7 +5,7 @@ use serde_json::json;
 use super::{Browser, between, text_of};
 use crate::support::{Answer, Client, Gateway, Http, INITIALIZE, Setup, example, quick, until};
 
-const PAGES: [&str; 16] = [
+const PAGES: [&str; 17] = [
     "/ui",
     "/ui/servers",
     "/ui/servers/one",
@@ -21,6 +21,7 @@ const PAGES: [&str; 16] = [
     "/ui/logs",
     "/ui/config",
     "/ui/connect",
+    "/ui/policies",
     "/ui/search?text=one",
 ];
 

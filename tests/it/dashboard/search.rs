@@ -19,7 +19,7 @@ async fn a_search_finds_every_kind_of_thing_that_has_all_words() {
         ("ONE", "href=\"/ui/servers/one\""),
         ("echo+one", "href=\"/ui/tool?name=one__echo\""),
         ("one+restart", "action=\"/ui/servers/one/restart\""),
-        ("one+stop", "data-question=\"Stop one? "),
+        ("one+stop", "formaction=\"/ui/servers/one/stop\" data-ask"),
         ("echo", "href=\"/ui/calls/"),
         ("it", "href=\"/ui/sessions/"),
         ("servers.one+command", "servers.one.command"),

@@ -44,6 +44,8 @@ async fn a_session_is_shown_across_a_restart() {
     )
     .await;
     assert!(!page.contains(&client.session), "{page}");
+    let all = browser.page("/ui/sessions").await;
+    assert!(all.contains("<bdi>example://counter</bdi></a>"), "{all}");
     assert!(!page.contains("Kept across a restart"), "{page}");
     // That of the client, of the server, and of the connection of the call.
     assert!(page.matches("2025-11-25").count() >= 3, "{page}");

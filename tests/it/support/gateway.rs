@@ -207,14 +207,23 @@ impl Gateway {
         until("all servers up", || async {
             let listed = self.get("/readyz").send().await.status == 200;
             let health = self.get("/health").send().await.json().await;
+            (listed && health["status"] == "ok").then_some(())
+        })
+        .await;
+        self.wait_compared().await;
+    }
+
+    /// Waits until no server has a second process that compares its lists.
+    pub(crate) async fn wait_compared(&self) {
+        until("all lists compared", || async {
             let status = self.status().await;
             let mut servers = status["servers"].as_array()?.iter();
-            let is_compared = servers.all(|server| {
+            let are_compared = servers.all(|server| {
                 let connection = &server["connection"];
                 let own = connection["own"].to_string();
-                connection["is_comparing"].is_null() && !own.contains("comparison of lists")
+                connection["is_comparing"].is_null() && !own.contains("lists depend on the client")
             });
-            (listed && health["status"] == "ok" && is_compared).then_some(())
+            are_compared.then_some(())
         })
         .await;
     }

@@ -40,7 +40,7 @@ pub(crate) use visitor::Visitor;
 pub(crate) use web_server::serve_in_thread;
 
 /// Nothing in a test takes longer, on however slow a machine.
-pub(crate) const DEADLINE: Duration = Duration::from_secs(30);
+pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
 
 /// The value of a future that must come in time.
 #[track_caller]

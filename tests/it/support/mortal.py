@@ -12,7 +12,8 @@ dies once. WHEN is one of
     half        half of the answer was sent
     answered    the whole answer was sent
 
-DIRECTORY/journal gets a line for every message that was read, before anything is done with it.
+DIRECTORY/journal gets a line for every message that was read, before anything is done with it. A
+message of a session that an earlier process opened is refused, and gets none.
 """
 import json, os, select, signal, socket, sys, threading
 
@@ -159,10 +160,11 @@ class Http:
 
     def react(self, connection, verb, headers, message):
         method = message.get("method", verb)
-        journal(message if message else {"method": verb})
+        known = headers.get("mcp-session-id") == SESSION or method == "initialize"
+        if known:
+            journal(message if message else {"method": verb})
         die("read", method)
-        known = headers.get("mcp-session-id") == SESSION
-        if not known and method != "initialize":
+        if not known:
             connection.sendall(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n")
         elif verb == "GET":
             connection.sendall(STREAM + chunk(": quiet\n\n"))

@@ -4,9 +4,10 @@ The environment says how it behaves: IT_SERVER is its name; with IT_NEEDS it end
 that file exists; with IT_SILENT it answers nothing at all. It adds a line to the file IT_STARTS,
 ends as soon as it is sent the method IT_FATAL, with the text of the file IT_LAST_WORDS on stderr, and ignores the method IT_MUTE. With IT_SIGN_IN, a
 URL, it asks for a sign-in and answers nothing until the file IT_SIGNED_IN exists. To clients that
-declare sampling it lists the tool IT_FOR_SAMPLING, too.
+declare sampling it lists the tool IT_FOR_SAMPLING, too. IT_SKILLS are the folders of its skills, one on
+each page; it has one more that it does not list, `unlisted`. IT_FOR_APPS is a tool for user interfaces only.
 """
-import json, os, subprocess, sys, time
+import hashlib, json, os, subprocess, sys, time
 
 NAME = os.environ.get("IT_SERVER", "?")
 needs = os.environ.get("IT_NEEDS")
@@ -36,12 +37,55 @@ def tool(name):
 NAMES = ["echo", "pid", "declared", "sample", "roots", "ping", "hang", "spawn", "link", "long",
          "odd", "list", "burst"]
 tools = [tool(name) for name in NAMES]
+GROUPS = {"io.modelcontextprotocol/groups": ["time", NAME]}
+if "IT_FOR_APPS" in os.environ:
+    meta = {"ui": {"resourceUri": "ui://clock", "visibility": ["app"]}}
+    tools.append({**tool(os.environ["IT_FOR_APPS"]), "_meta": {**meta, **GROUPS}})
 
 
 def send(message):
     message["jsonrpc"] = "2.0"
     sys.stdout.write(json.dumps(message) + "\n")
     sys.stdout.flush()
+
+
+SKILLS = os.environ.get("IT_SKILLS", "").split()
+FILES = ["SKILL.md", "forms/a.md"]
+
+
+def content_of(uri):
+    return NAME + " reads " + uri
+
+
+def skill(folder):
+    def file(name):
+        uri = "skill://" + folder + "/" + name
+        content = content_of(uri).encode()
+        digest = "sha256:" + hashlib.sha256(content).hexdigest()
+        return {"uri": uri, "digest": digest, "size": len(content)}
+    matter = {"name": folder.split("/")[-1], "description": "Of " + NAME, "license": "MIT"}
+    return {"uri": "skill://" + folder + "/SKILL.md", "frontmatter": matter,
+            "resources": [file(name) for name in FILES]}
+
+
+def answer_of_skills(call, method, params):
+    uri = params.get("uri", "")
+    folder, _, rest = uri.removeprefix("skill://").removesuffix("/SKILL.md").partition("/forms")
+    if method == "skills/list":
+        page = int(params.get("cursor", 0))
+        result = {"skills": [skill(SKILLS[page])], "ttlMs": 300000, "cacheScope": "public"}
+        if page + 1 < len(SKILLS):
+            result["nextCursor"] = str(page + 1)
+    elif folder not in SKILLS + ["unlisted"] or rest:
+        return send({"id": call, "error": {"code": -32602, "message": "no " + uri}})
+    elif method == "skills/get":
+        result = {"skill": skill(folder), "ttlMs": 300000, "cacheScope": "public"}
+    elif uri.endswith("/forms"):
+        result = {"resources": [{"uri": uri + "/a.md", "name": "a.md"}]}
+    else:
+        result = {"resources": [{"uri": uri + "/SKILL.md", "name": "SKILL.md"}, {
+            "uri": uri + "/forms", "name": "forms", "mimeType": "inode/directory"}]}
+    send({"id": call, "result": result})
 
 
 def text(call, value):
@@ -115,6 +159,9 @@ def call_tool(call, params):
         text(call, "x" * arguments["bytes"])
     elif name == os.environ.get("IT_FOR_SAMPLING"):
         text(call, name)
+    elif name == os.environ.get("IT_FOR_APPS"):
+        content = [{"type": "text", "text": name}]
+        send({"id": call, "result": {"content": content, "_meta": GROUPS}})
 
 
 def answer(message):
@@ -125,6 +172,8 @@ def answer(message):
         if more and "sampling" in params["capabilities"]:
             tools.append(tool(more))
         capabilities = {"tools": {}, "resources": {"subscribe": True}, "prompts": {}}
+        if SKILLS:
+            capabilities["extensions"] = {"io.modelcontextprotocol/skills": {"directoryRead": True}}
         send({"id": call, "result": {
             "protocolVersion": os.environ.get("IT_REVISION", params["protocolVersion"]),
             "capabilities": capabilities, "serverInfo": {"name": NAME, "version": "1"},
@@ -152,13 +201,15 @@ def answer(message):
         template = {"uriTemplate": "it://shared/{part}", "name": "part"}
         send({"id": call, "result": {"resourceTemplates": [template]}})
     elif method == "resources/read":
-        content = {"uri": params["uri"], "text": NAME + " reads " + params["uri"]}
+        content = {"uri": params["uri"], "text": content_of(params["uri"])}
         send({"id": call, "result": {"contents": [content]}})
     elif method == "resources/subscribe":
         send({"id": call, "result": {}})
         send({"method": "notifications/resources/updated", "params": {"uri": params["uri"]}})
     elif method == "resources/unsubscribe":
         send({"id": call, "result": {}})
+    elif SKILLS and method in ["skills/list", "skills/get", "resources/directory/read"]:
+        answer_of_skills(call, method, params)
     else:
         send({"id": call, "error": {"code": -32601, "message": "no " + method}})
 

@@ -1,7 +1,8 @@
 """Plays systemd for one service: opens its socket, passes it as file 3, hears its notes.
 
 Arguments: the command line. On stdin it takes `start`, `stop` (with SIGTERM) and `kill`; on
-stdout it says the address, each note of the service, and `ended CODE`.
+stdout it says the address, each note of the service but those for the watchdog, and `ended CODE`.
+`watchdog` answers `alive` after the next one.
 """
 import os, select, signal, socket, sys
 
@@ -10,6 +11,7 @@ listener = socket.create_server(("127.0.0.1", 0), backlog=1024)
 notes = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
 notes.bind(os.path.join(directory, "notify"))
 child = 0
+reports = 0
 
 
 def say(text):
@@ -24,7 +26,7 @@ def start():
     os.dup2(listener.fileno(), 3)
     os.set_inheritable(3, True)
     environment = dict(os.environ, LISTEN_FDS="1", LISTEN_PID=str(os.getpid()),
-                       NOTIFY_SOCKET=os.path.join(directory, "notify"))
+                       NOTIFY_SOCKET=os.path.join(directory, "notify"), WATCHDOG_USEC="600000")
     os.execve(sys.argv[1], sys.argv[1:], environment)
 
 
@@ -37,10 +39,15 @@ def stop(which):
     say("ended %d" % os.waitstatus_to_exitcode(status))
 
 
-def hear():
-    while select.select([notes], [], [], 0)[0]:
+def hear(wait=0):
+    global reports
+    while select.select([notes], [], [], wait)[0]:
+        wait = 0
         for line in notes.recv(4096).decode().splitlines():
-            say(line)
+            if line == "WATCHDOG=1":
+                reports += 1
+            else:
+                say(line)
 
 
 say("%s:%d" % listener.getsockname())
@@ -56,6 +63,11 @@ while running:
             stop(signal.SIGTERM)
         elif order == "kill":
             stop(signal.SIGKILL)
+        elif order == "watchdog":
+            before = reports
+            while reports == before:
+                hear(wait=None)
+            say("alive")
         elif order == "hangup":
             os.kill(child, signal.SIGHUP)
         else:

@@ -39,6 +39,7 @@ const INTERNAL: &[(&str, &str)] = &[
     ("src/bridge/seal/sealing_key.rs", "ID_MAX"),
     ("src/bridge/task/mod.rs", "POLL_MAX"),
     ("src/clients/files.rs", "FILE_MAX"),
+    ("src/clients/registry.rs", "DOCUMENT_MAX"),
     ("src/clients/yaml_file.rs", "DEPTH_MAX"),
     ("src/config/interpolate.rs", "DEPTH_MAX"),
     ("src/config/interpolate.rs", "RESULT_MAX"),

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use mcpvisor::protocol::{ErrorKind, Revision};
+use mcpvisor::protocol::{ErrorKind, Extension, KNOWN_EXTENSIONS, MemberPath, Revision};
 
 mod cli;
 mod commands;
@@ -35,6 +35,39 @@ fn every_error_code_is_explained() {
     }
     let headings = lines.iter().filter(|line| line.starts_with("## ")).count();
     assert_eq!(headings, ErrorKind::ALL.len(), "a code that does not exist");
+}
+
+/// The row of an extension in its table.
+fn extension_row(extension: &Extension) -> String {
+    let cell = |parts: Vec<String>| match parts.is_empty() {
+        true => "–".to_owned(),
+        false => parts.join("; "),
+    };
+    let methods = extension.methods.iter();
+    let requests = methods.clone().map(|method| {
+        let setting = method.setting.map(|it| format!(", if it declares `{it}`"));
+        let (name, route) = (method.name, method.route.as_str());
+        format!("`{name}`: {route}{}", setting.unwrap_or_default())
+    });
+    let uri = |path: &MemberPath| format!("`{}`", path.join(".").replace(".[]", "[]"));
+    let uris = extension.uris.iter();
+    let uris = uris.chain(methods.flat_map(|method| method.uris)).map(uri);
+    let (name, eras, judged) = (extension.name, extension.eras, extension.judged);
+    let (requests, uris) = (cell(requests.collect()), cell(uris.collect()));
+    format!("| `{name}` | {eras} | {requests} | {uris} | {judged} |")
+}
+
+#[test]
+fn every_extension_is_in_the_table() {
+    let text = read("docs/revisions.md");
+    let rows = text.lines().filter(|line| line.starts_with("| `io."));
+    let expected: Vec<String> = KNOWN_EXTENSIONS.iter().map(extension_row).collect();
+    assert_eq!(
+        rows.collect::<Vec<_>>(),
+        expected,
+        "{}",
+        expected.join("\n")
+    );
 }
 
 /// Whether a file has a test of this name.

@@ -462,3 +462,35 @@ fn a_call_that_floods_loses_progress_and_log_lines_but_no_answer() {
         assert_eq!(world.counted("call_notifications_lost"), lost);
     });
 }
+
+/// The finding: a call that followed the acknowledgement at once overtook the subscription.
+#[test]
+fn a_stream_is_acknowledged_after_an_older_server_has_answered() {
+    run(async {
+        let world = Rc::new(World::new());
+        let mute = |plan: &mut Plan| {
+            full(plan);
+            plan.script.mute.insert("resources/subscribe");
+        };
+        let server = world.stdio("a", mute).await;
+        pass(millis(50)).await;
+        let wanted = json!({"notifications": {"resourceSubscriptions": ["x://1"]}});
+        let listen = || {
+            let (method, wanted) = ("subscriptions/listen", wanted.clone());
+            async { Served::send(&world, &json!({}), method, wanted).await }
+        };
+        let mut stream = listen().await;
+        pass(millis(100)).await;
+        assert_eq!(stream.events(), [] as [Value; 0]);
+        server.answer(&server.last("resources/subscribe"), json!({}));
+        settle().await;
+        let granted = &stream.events()[0]["params"]["notifications"];
+        assert_eq!(granted["resourceSubscriptions"], json!(["x://1"]));
+        // A server that never answers delays a stream for five seconds.
+        drop(stream);
+        pass(millis(50)).await;
+        let mut stream = listen().await;
+        pass(seconds(6)).await;
+        assert_eq!(stream.events().len(), 1);
+    });
+}

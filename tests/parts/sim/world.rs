@@ -4,8 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, HashMap};
 use std::future::Future;
 use std::rc::Rc;
-use std::sync::atomic::Ordering::SeqCst;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -100,7 +99,6 @@ pub(crate) struct World {
     pub(crate) subscription_registry: Arc<SubscriptionRegistry>,
     pub(crate) store: Arc<MemoryStore>,
     pub(crate) store_is_down: Arc<AtomicBool>,
-    /// Makes those wait who change the store.
     pub(crate) writes: Arc<tokio::sync::Mutex<()>>,
     /// Bytes that sessions wrote into the store.
     pub(crate) store_written: Arc<AtomicUsize>,
@@ -474,6 +472,7 @@ fn server_settings(name: &str) -> ServerSettings {
             write_queue_max: 0,
             stop_grace: Duration::ZERO,
             limits: Default::default(),
+            sandbox: Default::default(),
         }),
         supervision: Settings::try_new(tuning()).unwrap(),
         era: EraChoice::Legacy,
@@ -484,6 +483,8 @@ fn server_settings(name: &str) -> ServerSettings {
         names: NameSettings::default(),
         resilience: Default::default(),
         faults: None,
+        dependencies: Default::default(),
+        rollout: None,
         recorder: Default::default(),
         limits: ServerLimits {
             list_items_max: 100,

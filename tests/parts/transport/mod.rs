@@ -21,3 +21,4 @@ mod stdio_end;
 mod stdio_limits;
 mod support;
 mod tls;
+mod unix_socket;

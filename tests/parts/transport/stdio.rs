@@ -25,6 +25,7 @@ pub(crate) fn settings(command: &str, args: &[&str]) -> StdioSettings {
         write_queue_max: 64,
         stop_grace: Duration::from_millis(100),
         limits: ChildLimits::default(),
+        sandbox: Default::default(),
     }
 }
 

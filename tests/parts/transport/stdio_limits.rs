@@ -18,6 +18,7 @@ const FILL: &str = "x = bytearray(256 << 20)";
 const FILL_AND_TRACE: &str = "import os, sys\ntry: bytearray(256 << 20)\n\
     except MemoryError:\n print('heap out of memory\\nat frame 1', file=sys.stderr, flush=True)\n \
     os.abort()";
+const OOM_SCORE: &str = "exit(open('/proc/self/oom_score_adj').read() == '300\\n')";
 const OPEN: &str = "x = [open('/dev/null') for _ in range(100)]";
 
 async fn end_of(script: &str, limits: ChildLimits) -> String {
@@ -65,6 +66,14 @@ fn a_limit_that_was_reached_is_named() {
             let end = end_of(script, limits).await;
             assert!(end.contains(expected), "{script} {limits:?}: {end}");
         }
+    });
+}
+
+#[test]
+fn the_kernel_ends_servers_before_the_gateway() {
+    run(async {
+        let end = end_of(OOM_SCORE, ChildLimits::default()).await;
+        assert!(end.contains("code 1"), "{end}");
     });
 }
 

@@ -7,6 +7,8 @@
   const BACK_SHOWN_MS = 4000;
   /** How long to wait before a stream that the browser gave up is opened again. */
   const REOPEN_MS = 1500;
+  /** How long after a letter the editor's text is checked, in milliseconds. */
+  const CHECK_AFTER_MS = 400;
 
   /**
    * Makes the children of one element like those of another, and keeps each node that can stay.
@@ -50,7 +52,8 @@
     if (one.nodeName !== other.nodeName) return false;
     if (!(one instanceof Element) || !(other instanceof Element)) return true;
     // A button must not turn into its neighbour.
-    return one.id === other.id && one.getAttribute("action") === other.getAttribute("action");
+    const is = (/** @type {string} */ name) => one.getAttribute(name) === other.getAttribute(name);
+    return one.id === other.id && is("action") && is("formaction");
   }
 
   /**
@@ -128,6 +131,7 @@
 
   const connection = document.getElementById("connection");
   let isLost = false;
+  let isPaused = false;
   /** @type {number | undefined} */
   let hiding;
 
@@ -160,7 +164,7 @@
 
   function open() {
     const page = document.body.dataset.live;
-    if (!page || stream || document.hidden) return;
+    if (!page || stream || isPaused || document.hidden) return;
     window.clearTimeout(reopening);
     const opened = new EventSource(`/ui/live?page=${encodeURIComponent(page)}`);
     stream = opened;
@@ -234,66 +238,124 @@
   window.addEventListener("pageshow", open);
 
   /**
-   * Asks before a form is sent; without JavaScript the gateway asks on a page.
-   * @param {HTMLFormElement} form
-   * @param {string} question
+   * Submits the form of a button, and shows the question that comes back.
+   * @param {HTMLButtonElement} button
    */
-  function ask(form, question) {
+  async function ask(button) {
+    const form = /** @type {HTMLFormElement} */ (button.form);
+    const question = (await sent(form, button.formAction))?.getElementById("question");
+    const text = question?.querySelector("p")?.textContent;
+    if (!question || !text) {
+      button.removeAttribute("data-ask");
+      form.requestSubmit(button);
+      return;
+    }
     const dialog = document.createElement("dialog");
-    dialog.setAttribute("aria-label", question);
-    const text = document.createElement("p");
-    text.textContent = question;
-    const actions = document.createElement("div");
-    actions.className = "actions";
-    const no = document.createElement("button");
-    no.textContent = "Cancel";
-    no.addEventListener("click", () => dialog.close());
-    const yes = document.createElement("button");
-    yes.className = "primary";
-    yes.textContent = form.querySelector("button")?.textContent ?? "Yes";
-    yes.addEventListener("click", () => {
-      const sure = document.createElement("input");
-      sure.type = "hidden";
-      sure.name = "sure";
-      sure.value = "yes";
-      form.append(sure);
+    dialog.setAttribute("aria-label", text);
+    dialog.append(question);
+    question.querySelector("a")?.addEventListener("click", (event) => {
+      event.preventDefault();
       dialog.close();
-      form.submit();
     });
-    actions.append(no, yes);
-    dialog.append(text, actions);
     dialog.addEventListener("close", () => dialog.remove());
     document.body.append(dialog);
     dialog.showModal();
   }
 
+  /**
+   * The page that answers a form; nothing if the gateway does not answer.
+   * @param {HTMLFormElement} form
+   * @param {string} to
+   */
+  async function sent(form, to) {
+    const fields = new URLSearchParams();
+    for (const [name, value] of new FormData(form)) fields.append(name, String(value));
+    const answer = await fetch(to, { method: "POST", body: fields }).catch(() => null);
+    return answer && new DOMParser().parseFromString(await answer.text(), "text/html");
+  }
+
   document.addEventListener("submit", (event) => {
-    const form = event.target;
-    if (!(form instanceof HTMLFormElement)) return;
-    const question = form.dataset.question;
-    if (question) {
+    const button = event.submitter;
+    if (button instanceof HTMLButtonElement && button.dataset.ask !== undefined) {
       event.preventDefault();
-      ask(form, question);
+      ask(button);
     }
   });
 
+  const { at } = document.body.dataset;
+  if (at) window.history.replaceState(null, "", at);
+
   document.addEventListener("click", (event) => {
-    const button = event.target instanceof Element ? event.target.closest("[data-copy]") : null;
+    const button = event.target instanceof Element ? event.target.closest("[data-copy], [data-save]") : null;
     if (!(button instanceof HTMLElement)) return;
-    const text = document.getElementById(button.dataset.copy ?? "")?.textContent ?? "";
+    const { copy, save } = button.dataset;
+    const text = document.getElementById(copy ?? save ?? "")?.innerText ?? "";
+    if (save) {
+      const link = document.createElement("a");
+      link.href = URL.createObjectURL(new Blob([text], { type: "text/plain" }));
+      link.download = "mcpvisor.log";
+      link.click();
+      return;
+    }
     const label = button.textContent;
-    navigator.clipboard.writeText(text).then(
-      () => {
-        button.textContent = "Copied";
-      },
-      () => {
-        button.textContent = "Not copied";
-      },
-    );
-    window.setTimeout(() => {
-      button.textContent = label;
-    }, 1500);
+    const show = (/** @type {string} */ words) => {
+      button.textContent = words;
+      window.setTimeout(() => {
+        button.textContent = label;
+      }, 1500);
+    };
+    navigator.clipboard.writeText(text).then(() => show("Copied"), () => show("Not copied"));
   });
+
+  // A list stands still while it is paused.
+  document.querySelector("[data-pause]")?.addEventListener("click", (event) => {
+    const button = /** @type {HTMLElement} */ (event.currentTarget);
+    isPaused = !isPaused;
+    button.textContent = isPaused ? "Resume" : "Pause";
+    (isPaused ? close : open)();
+  });
+  document.querySelector("[data-wrap]")?.addEventListener("click", () => {
+    document.querySelector(".log")?.classList.toggle("cut");
+  });
+
+  // Arguments of the last use are there again, unless the page shows a call with its own.
+  for (const form of /** @type {NodeListOf<HTMLFormElement>} */ (document.querySelectorAll("form[data-remember]"))) {
+    const key = `mcpvisor ${form.action.replace(/&call=.*/, "")}`;
+    form.addEventListener("submit", () => {
+      const fields = [...new FormData(form)].filter(([name]) => name.startsWith("argument"));
+      localStorage.setItem(key, JSON.stringify(fields));
+    });
+    const isCalled = new URLSearchParams(location.search).has("call");
+    const last = isCalled ? [] : JSON.parse(localStorage.getItem(key) ?? "[]");
+    for (const [name, value] of last) {
+      const field = form.elements.namedItem(name);
+      if (field instanceof HTMLTextAreaElement || field instanceof HTMLSelectElement || field instanceof HTMLInputElement) field.value = value;
+    }
+  }
+
+  // The editor is checked with each change, and begins at the table in the query.
+  const editor = /** @type {HTMLTextAreaElement | null} */ (document.getElementById("content"));
+  if (editor?.form) {
+    const { form } = editor;
+    /** @type {number | undefined} */
+    let checking;
+    editor.addEventListener("input", () => {
+      window.clearTimeout(checking);
+      checking = window.setTimeout(async () => {
+        const { value } = editor;
+        const page = await sent(form, form.action);
+        const found = page?.getElementById("content-error") ?? page?.getElementById("planned");
+        if (found && editor.value === value) document.getElementById("check")?.replaceChildren(found);
+      }, CHECK_AFTER_MS);
+    });
+    const table = new URLSearchParams(location.search).get("at");
+    const start = table ? editor.value.indexOf(`[${table}]`) : -1;
+    if (start >= 0) {
+      editor.focus();
+      editor.setSelectionRange(start, start);
+      editor.scrollTop = (editor.value.slice(0, start).split("\n").length - 2) * parseFloat(getComputedStyle(editor).lineHeight);
+    }
+  }
 
   // A filter is used as soon as it is chosen.
   document.addEventListener("change", (event) => {
@@ -446,6 +508,7 @@
       data.plots.forEach(({ unit, lines }, index) => {
         const canvas = canvases[index];
         if (!canvas) return;
+        canvas.toggleAttribute("data-none", lines.every((it) => it.values.every((value) => value === null)));
         const values = [data.times, ...lines.map((it) => it.values)];
         if (drawn[index]) drawn[index].setData(values);
         // @ts-expect-error the library is a script of its own

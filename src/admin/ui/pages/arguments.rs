@@ -2,21 +2,16 @@
 //! values. Pure.
 
 use maud::{Markup, html};
-use serde_json::{Map, Number, Value};
+use serde_json::{Map, Value};
 
+use super::argument_fields::{Kind, control, given_texts, several, value};
+use super::argument_lists::{read_rows, rows};
 use crate::admin::render::SchemaView;
 use crate::admin::ui::fields::{Fields, field};
 use crate::admin::ui::text;
-use crate::telemetry::{one_line, printable};
 
 /// Maximum arguments with individual fields; a larger schema is filled in as JSON.
 const FIELDS_MAX: usize = 50;
-
-/// Maximum enum values offered as choices; a larger enum is filled in as JSON.
-const CHOICES_MAX: usize = 200;
-
-/// Prefix of argument names, which separates them from other fields.
-const PREFIX: &str = "argument.";
 
 /// The field that takes all arguments as one JSON object.
 const ALL: &str = "arguments";
@@ -34,58 +29,6 @@ pub(super) struct Inputs<'f> {
     pub(super) id: &'f str,
     pub(super) filled_in: &'f Fields,
     pub(super) problems: &'f [Problem],
-}
-
-/// The kind of input for an argument.
-#[derive(Debug, PartialEq, Eq)]
-enum Kind<'s> {
-    Text,
-    Number {
-        is_whole: bool,
-    },
-    Boolean,
-    Choice(Vec<Choice<'s>>),
-    /// Any number of these choices, as a list.
-    Several(Vec<Choice<'s>>),
-    Json,
-}
-
-/// An enum value and its title.
-type Choice<'s> = (&'s Value, Option<&'s str>);
-
-impl<'s> Kind<'s> {
-    fn of(schema: SchemaView<'s>) -> Self {
-        if let Some(choices) = choices(schema) {
-            return Self::Choice(choices);
-        }
-        match schema.text("type") {
-            Some("string") => Self::Text,
-            Some("number") => Self::Number { is_whole: false },
-            Some("integer") => Self::Number { is_whole: true },
-            Some("boolean") => Self::Boolean,
-            Some("array") => choices(schema.items()).map_or(Self::Json, Self::Several),
-            _ => Self::Json,
-        }
-    }
-}
-
-/// The values of an enum, with or without titles.
-fn choices(schema: SchemaView<'_>) -> Option<Vec<Choice<'_>>> {
-    let titles = schema.get("enumNames").and_then(Value::as_array);
-    let plain = schema.choices().map(|values| {
-        let title = |index: usize| titles?.get(index)?.as_str();
-        let values = values.iter().enumerate();
-        values.map(|(index, value)| (value, title(index))).collect()
-    });
-    let titled = || {
-        let titled = schema.alternatives()?.into_iter();
-        let choices = titled.map(|one| Some((one.constant()?, one.text("title"))));
-        choices.collect()
-    };
-    let choices: Vec<Choice<'_>> = plain.or_else(titled)?;
-    (1..=CHOICES_MAX)
-        .contains(&choices.len())
-        .then_some(choices)
 }
 
 /// The arguments with individual fields; `None` if all arguments are filled in as one object.
@@ -117,7 +60,11 @@ pub(super) fn read(schema: &Value, form: &Fields) -> Result<Value, Vec<Problem>>
     let (mut given, mut problems) = (Map::new(), Vec::new());
     for (name, property) in properties {
         let is_required = schema.is_required(name);
-        match value(property, &given_texts(form, name), is_required) {
+        let given_value = match Kind::of(property) {
+            Kind::Rows(columns) => read_rows(&columns, form, name, is_required),
+            _ => value(property, &given_texts(form, name), is_required),
+        };
+        match given_value {
             Ok(Some(value)) => drop(given.insert(name.to_owned(), value)),
             Ok(None) => {}
             Err(message) => problems.push(Problem {
@@ -129,56 +76,6 @@ pub(super) fn read(schema: &Value, form: &Fields) -> Result<Value, Vec<Problem>>
     match problems.is_empty() {
         true => Ok(Value::Object(given)),
         false => Err(problems),
-    }
-}
-
-/// The submitted values of an argument; several if it has checkboxes.
-fn given_texts<'f>(form: &'f Fields, name: &str) -> Vec<&'f str> {
-    let name = field_name(name);
-    let given = form.iter().filter(|(known, _)| *known == name);
-    given.map(|(_, text)| text.as_str()).collect()
-}
-
-/// Omits an argument that was left empty, except for a text or list that the tool requires.
-fn value(
-    schema: SchemaView<'_>,
-    texts: &[&str],
-    is_required: bool,
-) -> Result<Option<Value>, &'static str> {
-    let kind = Kind::of(schema);
-    let chosen = |choices: &[Choice<'_>], text: &str| {
-        let index: Option<usize> = text.parse().ok();
-        let chosen = index.and_then(|index| choices.get(index));
-        let (value, _) = chosen.ok_or("must be one of the listed values")?;
-        Ok((*value).clone())
-    };
-    if let Kind::Several(choices) = &kind {
-        let given: Result<Vec<Value>, _> = texts.iter().map(|text| chosen(choices, text)).collect();
-        let given = given?;
-        return Ok((is_required || !given.is_empty()).then(|| given.into()));
-    }
-    let text = texts.first().copied().unwrap_or_default();
-    if text.is_empty() && !(is_required && kind == Kind::Text) {
-        return match is_required {
-            true => Err("is required"),
-            false => Ok(None),
-        };
-    }
-    match kind {
-        Kind::Text => Ok(Some(Value::String(text.to_owned()))),
-        Kind::Number { is_whole } => {
-            let number: Result<Number, _> = serde_json::from_str(text.trim());
-            match number {
-                Ok(number) if is_whole && number.is_f64() => Err("must be a whole number"),
-                Ok(number) => Ok(Some(Value::Number(number))),
-                Err(_) => Err("must be a number"),
-            }
-        }
-        Kind::Boolean => Ok(Some(Value::Bool(text == "true"))),
-        Kind::Choice(choices) => chosen(&choices, text).map(Some),
-        Kind::Several(_) | Kind::Json => serde_json::from_str(text)
-            .map(Some)
-            .map_err(|_| "must be JSON"),
     }
 }
 
@@ -213,6 +110,9 @@ impl Inputs<'_> {
                         Kind::Several(choices) => {
                             (several(&id, (name, property), &choices, filled_in, &label))
                         }
+                        Kind::Rows(columns) => {
+                            (rows(&id, name, &columns, filled_in, &label))
+                        }
                         kind => {
                             label for=(id) { (label) }
                             (control(&id, (name, property), kind, filled_in, problem(name).is_some()))
@@ -236,122 +136,11 @@ fn error(id: &str, message: Option<&str>) -> Markup {
     }
 }
 
-fn field_name(name: &str) -> String {
-    format!("{PREFIX}{}", one_line(name))
-}
-
-/// The initial value of a field. A default with invisible characters is ignored, because the person
-/// could not see what would be sent.
-fn default(property: SchemaView<'_>) -> String {
-    let text = match property.get("default") {
-        None | Some(Value::Null) => String::new(),
-        Some(default) => plain(default),
-    };
-    match printable(&text) == text {
-        true => text,
-        false => String::new(),
-    }
-}
-
-fn several(
-    id: &str,
-    (name, property): (&str, SchemaView<'_>),
-    choices: &[Choice<'_>],
-    filled_in: &Fields,
-    label: &Markup,
-) -> Markup {
-    let given = given_texts(filled_in, name);
-    let default = property.get("default").and_then(Value::as_array);
-    let default = default.map_or(&[][..], Vec::as_slice);
-    html! {
-        fieldset id=(id) {
-            legend { (label) }
-            div .choices {
-                @for (index, choice) in choices.iter().enumerate() {
-                    @let is_chosen = match filled_in.is_empty() {
-                        true => default.contains(choice.0),
-                        false => given.contains(&index.to_string().as_str()),
-                    };
-                    label {
-                        input type="checkbox" name=(field_name(name)) value=(index) checked[is_chosen];
-                        (text::line(&shown(choice)))
-                    }
-                }
-            }
-        }
-    }
-}
-
-/// A choice as displayed.
-fn shown((value, title): &Choice<'_>) -> String {
-    title.map_or_else(|| plain(value), str::to_owned)
-}
-
-/// Text unchanged, any other value as JSON.
-fn plain(value: &Value) -> String {
-    let text = value.as_str().map(str::to_owned);
-    text.unwrap_or_else(|| value.to_string())
-}
-
-fn control(
-    id: &str,
-    (name, property): (&str, SchemaView<'_>),
-    kind: Kind<'_>,
-    filled_in: &Fields,
-    is_wrong: bool,
-) -> Markup {
-    let field_name = field_name(name);
-    let default = default(property);
-    let value = field(filled_in, &field_name).unwrap_or(&default);
-    let mut described: Vec<String> = Vec::new();
-    if is_wrong {
-        described.push(format!("{id}-error"));
-    }
-    if property.text("description").is_some() {
-        described.push(format!("{id}-hint"));
-    }
-    let described = (!described.is_empty()).then(|| described.join(" "));
-    let invalid = is_wrong.then_some("true");
-    html! {
-        @match kind {
-            Kind::Text => {
-                textarea id=(id) name=(field_name) rows="1" .line spellcheck="false"
-                    aria-describedby=[described] aria-invalid=[invalid] { (value) }
-            }
-            Kind::Number { .. } => {
-                input id=(id) name=(field_name) value=(value) inputmode="decimal" autocomplete="off"
-                    aria-describedby=[described] aria-invalid=[invalid];
-            }
-            Kind::Boolean => {
-                select id=(id) name=(field_name) aria-describedby=[described] aria-invalid=[invalid] {
-                    option value="" { "not given" }
-                    @for choice in ["true", "false"] {
-                        option value=(choice) selected[value == choice] { (choice) }
-                    }
-                }
-            }
-            Kind::Choice(choices) => {
-                select id=(id) name=(field_name) aria-describedby=[described] aria-invalid=[invalid] {
-                    option value="" { "not given" }
-                    @for (index, choice) in choices.iter().enumerate() {
-                        @let is_default = plain(choice.0) == value;
-                        @let is_chosen = value == index.to_string() || (!default.is_empty() && is_default);
-                        option value=(index) selected[is_chosen] { (text::line(&shown(choice))) }
-                    }
-                }
-            }
-            Kind::Several(_) | Kind::Json => {
-                textarea id=(id) name=(field_name) rows="2" spellcheck="false" placeholder="JSON"
-                    aria-describedby=[described] aria-invalid=[invalid] { (value) }
-            }
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::json;
 
+    use super::super::argument_fields::PREFIX;
     use super::*;
 
     fn form(pairs: &[(&str, &str)]) -> Fields {

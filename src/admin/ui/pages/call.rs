@@ -5,8 +5,10 @@ use maud::{Markup, html};
 use serde_json::{Value, json};
 
 use super::calls::{duration, outcome};
+use super::confirm::{confirm, is_sure};
 use crate::admin::history::history_entry;
 use crate::admin::status::ToolView;
+use crate::admin::ui::fields::Fields;
 use crate::admin::ui::page::{FormOutcome, Page, Section, View};
 use crate::admin::ui::parts::Button;
 use crate::admin::ui::{parts, text};
@@ -30,9 +32,7 @@ fn shown(view: &View<'_>, id: &str, call: &RecordedCall) -> Page {
             h1 { (text::line(title)) (outcome(call)) }
             div .actions {
                 @if call.replayable {
-                    (Button::new(&format!("/ui/calls/{id}/replay"), "Call again")
-                        .asks("Repeat this call? It may take effect a second time.")
-                        .show(view))
+                    (Button::new(&format!("/ui/calls/{id}/replay"), "Call again").primary().asks().show())
                 }
             }
         }
@@ -115,7 +115,15 @@ fn command(place: &str, request: &str) -> String {
 /// # Errors
 ///
 /// Returns the reason why the call cannot be replayed.
-pub(super) async fn replay(view: &View<'_>, id: &str) -> Result<FormOutcome, Failure> {
+pub(super) async fn replay(
+    view: &View<'_>,
+    id: &str,
+    form: &Fields,
+) -> Result<FormOutcome, Failure> {
+    if !is_sure(form) {
+        let text = "Repeat this call? It may take effect a second time.";
+        return Ok(confirm(view, form, Section::Calls, ("Call again", text)));
+    }
     let entry = history_entry(&view.operator.state.history, id).await?;
     let answer = view.operator.replay(id).await?;
     let page = shown(view, id, &entry).fixed(html! {

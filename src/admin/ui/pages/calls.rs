@@ -5,13 +5,18 @@ use maud::{Markup, html};
 use crate::admin::history::{RecordsError, history_page};
 use crate::admin::ui::page::{Page, Section, View};
 use crate::admin::ui::paging::{PageLinks, ROWS};
+use crate::admin::ui::parts::Column;
 use crate::admin::ui::pieces::Row;
 use crate::admin::ui::{parts, text};
 use crate::history::{CallOutcome, CallPage, HistoryError, RecordedCall};
 use crate::protocol::Failure;
+use crate::telemetry::unix_millis;
 
 /// Page parameters that are passed to the history unchanged.
 const FILTERS: [&str; 5] = ["server", "method", "outcome", "session", "text"];
+
+/// Times since the end of a call to choose from, in minutes.
+const RANGES: [(&str, u64); 4] = [("15m", 15), ("1h", 60), ("6h", 360), ("1d", 1440)];
 
 /// The parameter for the oldest call on the previous page.
 const BEFORE: &str = "before";
@@ -21,7 +26,7 @@ const BEFORE: &str = "before";
 /// Returns the invalid filter, or why the history cannot be read.
 pub(super) async fn page(view: &View<'_>) -> Result<Page, Failure> {
     let page = Page::new(Section::Calls, "Calls")
-        .fixed(parts::heading("Calls", None))
+        .fixed(parts::heading("Calls", Some(parts::pause())))
         .once(view, async { filter_form(view) })
         .await;
     listed(view, None, page).await
@@ -42,11 +47,17 @@ async fn listed(view: &View<'_>, server: Option<&str>, page: Page) -> Result<Pag
         .iter()
         .filter(|name| server.is_none() || **name != "server")
         .filter_map(|name| Some((*name, view.query(name)?)));
+    let range = view.query("range");
+    let range = range.and_then(|range| RANGES.iter().find(|(name, _)| *name == range));
+    let since =
+        range.map(|(_, minutes)| unix_millis().saturating_sub(minutes * 60_000).to_string());
+    let since = since.as_deref().map(|since| ("since", since));
     let before = view.query(BEFORE).map(|before| (BEFORE, before));
     let server = server.map(|server| ("server", server));
     let limit = ROWS.to_string();
     let parameters = filters
         .chain(before)
+        .chain(since)
         .chain(server)
         .chain([("limit", limit.as_str())]);
     match history_page(history, parameters).await {
@@ -82,14 +93,27 @@ fn filter_form(view: &View<'_>) -> Markup {
             (parts::server_filter(view))
             (parts::choice("method", "Method", &methods, view))
             (parts::choice("outcome", "Outcome", &outcomes, view))
+            (parts::choice("range", "Ended within", &RANGES.map(|it| it.0), view))
             (parts::text_filter(view))
         }
     }
 }
 
+const COLUMNS: [Column; 6] = [
+    ("Ended", "", ""),
+    ("Call", "", ""),
+    ("Server", "extra", ""),
+    ("Client", "extra", ""),
+    ("Outcome", "", ""),
+    ("Took", "number extra", ""),
+];
+
 fn table(found: &CallPage, rows: Markup, view: &View<'_>) -> Markup {
     if found.entries.is_empty() {
-        let is_filtered = FILTERS.iter().any(|name| view.query(name).is_some());
+        let is_filtered = FILTERS
+            .iter()
+            .chain(&["range"])
+            .any(|name| view.query(name).is_some());
         return match is_filtered {
             true => parts::empty(
                 "No matching calls",
@@ -104,21 +128,7 @@ fn table(found: &CallPage, rows: Markup, view: &View<'_>) -> Markup {
         };
     }
     html! {
-        div .card.table tabindex="0" role="region" aria-label="Calls" {
-            table {
-                thead {
-                    tr {
-                        th scope="col" { "Ended" }
-                        th scope="col" { "Call" }
-                        th .extra scope="col" { "Server" }
-                        th .extra scope="col" { "Client" }
-                        th scope="col" { "Outcome" }
-                        th .number.extra scope="col" { "Took" }
-                    }
-                }
-                tbody #calls-rows data-rows { (rows) }
-            }
-        }
+        (parts::table(view, ("calls", "Calls"), &COLUMNS, &rows))
         (ways(found).show(view))
     }
 }
@@ -141,11 +151,13 @@ fn row(call: &RecordedCall) -> Row {
     let row = html! {
         tr #(row_id) {
             td .nowrap { (text::moment(call.timestamp)) }
-            td {
+            td .wide {
                 a href=(format!("/ui/calls/{id}")) {
                     (text::line(call.title()))
                 }
                 @if !target.is_empty() { " " span .hint { (text::line(method)) } }
+                @let arguments = call.params.as_ref().and_then(|it| it.get("arguments"));
+                @if let Some(arguments) = arguments { p .target { (text::line(&arguments.to_string())) } }
             }
             td .extra { (text::line(call.server_id.as_deref().unwrap_or_default())) }
             td .extra { (text::line(call.client.as_deref().unwrap_or_default())) }

@@ -1,11 +1,15 @@
 //! `/ui/config`: the active configuration, and a form to replace it.
 
 use actix_web::http::StatusCode;
+use futures_util::future::OptionFuture;
 use maud::{Markup, html};
+use serde_json::{Map, Value};
+use toml::Table;
 
+use super::policies::{client_field, tested};
 use crate::admin::config_order::{
-    ConfigText, EntryOrder, FileContent, FileOrder, KeptFiles, PlannedChanges, PlannedFile,
-    ReplacedFile,
+    ConfigText, EditedFile, EntryOrder, FileContent, FileOrder, KeptFiles, PlannedChanges,
+    PlannedFile, ReplacedFile,
 };
 use crate::admin::status::ConfigView;
 use crate::admin::ui::fields::{Fields, field};
@@ -18,10 +22,37 @@ pub(super) async fn page(view: &View<'_>) -> Page {
     Page::new(Section::Config, "Configuration")
         .fixed(parts::heading("Configuration", None))
         .live("config", state(&status.config))
-        .once(view, content(view))
+        .once(view, async {
+            let file = current(view).await;
+            replacements(view, &file.0, &file.1, None).await
+        })
         .await
-        .once(view, replacements(view, "", None))
-        .await
+}
+
+/// The file for the editor, and its entity tag; both empty if it cannot be edited.
+async fn current(view: &View<'_>) -> (String, String) {
+    let order = view.operator.config_orders.ask(FileOrder::Edit, None);
+    let Ok(answer) = order.await else {
+        return <(String, String)>::default();
+    };
+    let text = answer.read::<EditedFile>().unwrap_or_default().text;
+    (text.unwrap_or_default(), answer.etag)
+}
+
+/// The tables of a section such as `views`, as they are written, by name.
+pub(super) async fn written_tables(view: &View<'_>, section: &str) -> Map<String, Value> {
+    let file = view
+        .operator
+        .config_orders
+        .ask(EntryOrder::Text, None)
+        .await;
+    let file = file.and_then(|answer| answer.read::<ConfigText>());
+    let file: Option<Table> = file.ok().and_then(|file| file.text.parse().ok());
+    let tables = file.and_then(|mut file| serde_json::to_value(file.remove(section)?).ok());
+    match tables {
+        Some(Value::Object(tables)) => tables,
+        _ => Map::new(),
+    }
 }
 
 /// Shows what a new content would change.
@@ -33,19 +64,28 @@ pub(super) async fn plan(view: &View<'_>, form: &Fields) -> Result<FormOutcome, 
     let content = content_of(form)?;
     let order = FileOrder::Plan(content.clone());
     let orders = &view.operator.config_orders;
-    let answer = match (orders.ask(order, None).await, &content) {
-        (Err(refused), FileContent::Text(text)) if refused.kind == ErrorKind::InvalidConfig => {
-            return Ok(refused_again(view, text, &refused).await);
+    let etag = field(form, "etag").filter(|etag| !etag.is_empty());
+    let answer = match (orders.ask(order, etag.map(str::to_owned)).await, &content) {
+        (Err(refused), FileContent::Text(text)) => {
+            return Ok(refused_again(view, text, etag.unwrap_or_default(), &refused).await);
         }
         (answer, _) => answer?,
     };
     let planned_file: PlannedFile = answer.read()?;
+    let policies = planned_file.policies.as_ref();
+    let tested = OptionFuture::from(policies.map(|it| tested(view, it, form))).await;
     let page = Page::new(Section::Config, "Plan").fixed(html! {
         (parts::heading("Plan", None))
-        (planned(planned_file.plan.as_ref()))
-        h2 { "Differences" }
-        p .hint { "Comments are left out. Secrets are masked, so a changed secret does not show." }
-        (text::diff(&planned_file.diff))
+        div #planned {
+            (planned(planned_file.plan.as_ref()))
+            @if let Some(tested) = tested { (tested) }
+            @if !planned_file.diff.is_empty() {
+                h2 { "Differences" }
+                // A mark can be moved to a text that is no secret elsewhere.
+                (text::diff(&view.operator.state.log.secrets().masked(&planned_file.diff)))
+                p .hint.after { "Comments are left out, and secrets are masked." }
+            }
+        }
         form .actions.after method="post" action="/ui/config/apply" {
             (parts::form_token(view))
             input type="hidden" name="etag" value=(answer.etag);
@@ -55,6 +95,7 @@ pub(super) async fn plan(view: &View<'_>, form: &Fields) -> Result<FormOutcome, 
             }
             button .primary type="submit" { "Apply" }
             a .button href="/ui/config" { "Cancel" }
+            @if policies.is_some() { (client_field(view, form)) }
         }
     });
     Ok(FormOutcome::Page(StatusCode::OK, page))
@@ -100,10 +141,15 @@ fn content_of(form: &Fields) -> Result<FileContent, Failure> {
     })
 }
 
-async fn refused_again(view: &View<'_>, content: &str, refused: &Failure) -> FormOutcome {
+async fn refused_again(
+    view: &View<'_>,
+    content: &str,
+    etag: &str,
+    refused: &Failure,
+) -> FormOutcome {
     let page = Page::new(Section::Config, "Configuration")
         .fixed(parts::heading("Configuration", None))
-        .once(view, replacements(view, content, Some(refused)))
+        .once(view, replacements(view, content, etag, Some(refused)))
         .await;
     FormOutcome::Page(StatusCode::UNPROCESSABLE_ENTITY, page)
 }
@@ -146,26 +192,33 @@ fn tone(verb: &str) -> &'static str {
     }
 }
 
-/// A form for a new configuration, and the earlier versions.
-async fn replacements(view: &View<'_>, content: &str, refused: Option<&Failure>) -> Markup {
+/// The editor, and the earlier versions.
+async fn replacements(
+    view: &View<'_>,
+    content: &str,
+    etag: &str,
+    refused: Option<&Failure>,
+) -> Markup {
     let orders = &view.operator.config_orders;
     let kept = match orders.ask(FileOrder::Kept, None).await {
         Ok(answer) => answer.read::<KeptFiles>().unwrap_or_default().kept,
-        // No file exists to replace; the section with the content explains why.
-        Err(_) => return html! {},
+        Err(why) => return html! { p .hint.after { (text::full_sentence(&why.message)) } },
     };
     let error = refused.map(|_| "content-error");
     html! {
-        h2 { "New content" }
-        form method="post" action="/ui/config/plan" {
+        form #editor method="post" action="/ui/config/plan" {
             (parts::form_token(view))
-            label for="content" { "New configuration" }
-            textarea #content .mono name="content" rows="12" required spellcheck="false"
+            input type="hidden" name="etag" value=(etag);
+            label for="content" { "Content of the file" }
+            textarea #content .mono.editor name="content" rows="24" required spellcheck="false" wrap="off"
                 aria-invalid=[error.map(|_| "true")] aria-describedby=[error] { "\n" (content) }
-            @if let Some(refused) = refused {
-                p #content-error .error { (text::sentence(&refused.message)) }
+            p .hint.after { "A mark such as " code { "[REDACTED 1]" } " represents a secret, which stays as it is." }
+            div #check aria-live="polite" {
+                @if let Some(refused) = refused {
+                    p #content-error .error { (text::full_sentence(&refused.message)) }
+                }
             }
-            div .actions.after { button type="submit" { "Preview changes" } }
+            div .actions.after { button .primary type="submit" { "Preview changes" } }
         }
         h2 { "Previous versions" }
         @if kept.is_empty() {
@@ -219,18 +272,5 @@ fn state(config: &ConfigView) -> Markup {
                 "Write it to a file to change it: " code { "mcpvisor config default > config.toml" }
             }
         }
-    }
-}
-
-/// The file with possible secrets masked.
-async fn content(view: &View<'_>) -> Markup {
-    let orders = &view.operator.config_orders;
-    match orders.ask(EntryOrder::Text, None).await {
-        Err(why) => html! { p .hint.after { (text::sentence(&why.message)) } },
-        Ok(answer) => html! {
-            h2 { "Content" }
-            p .hint { "Secrets are masked. Edit servers on their pages, and everything else below or in the file, which is watched." }
-            (text::block(&answer.read::<ConfigText>().unwrap_or_default().text))
-        },
     }
 }

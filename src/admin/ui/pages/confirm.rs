@@ -1,4 +1,4 @@
-//! Confirmation page for irreversible actions, for browsers without JavaScript.
+//! The question before an irreversible action: a page, which the script shows as a dialog.
 
 use actix_web::http::StatusCode;
 use maud::html;
@@ -10,29 +10,29 @@ use crate::admin::ui::parts;
 /// Form field that confirms the action.
 const SURE: &str = "sure";
 
-pub(super) struct Confirmation<'q> {
-    pub(super) section: Section,
-    pub(super) text: &'q str,
-    /// Fields that are submitted again with the confirmation.
-    pub(super) fields: &'q Fields,
-}
-
 pub(super) fn is_sure(form: &Fields) -> bool {
     field(form, SURE) == Some("yes")
 }
 
-pub(super) fn confirm(view: &View<'_>, question: Confirmation<'_>) -> FormOutcome {
-    let again = question.fields.iter();
+/// Asks before an action, whose name is the label of the button. The fields of the form are submitted
+/// again with the answer.
+pub(super) fn confirm(
+    view: &View<'_>,
+    form: &Fields,
+    section: Section,
+    (action, question): (&str, &str),
+) -> FormOutcome {
+    let again = form.iter();
     let again = again.filter(|(name, _)| name != FORM_TOKEN && name != SURE);
-    let page = Page::new(question.section, "Are you sure?").fixed(html! {
+    let page = Page::new(section, "Are you sure?").fixed(html! {
         (parts::heading("Are you sure?", None))
-        form .card.message method="post" action=(view.path) {
+        form #question .card.message method="post" action=(view.path) {
             (parts::form_token(view))
             @for (name, value) in again { input type="hidden" name=(name) value=(value); }
-            p { (question.text) }
+            p { (question) }
             div .actions {
-                button .primary type="submit" name=(SURE) value="yes" { "Yes" }
-                a .button href=(view.from) { "No" }
+                a .button href=(view.from) { "Cancel" }
+                button .primary type="submit" name=(SURE) value="yes" { (action) }
             }
         }
     });

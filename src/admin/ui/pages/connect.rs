@@ -1,11 +1,26 @@
 //! `/ui/connect`: how to connect clients to this gateway.
 
-use maud::html;
+use maud::{Markup, html};
+use serde::Deserialize;
 
-use crate::admin::ui::page::{Page, Section, View};
+use crate::admin::ui::page::{FormOutcome, Page, Section, View};
+use crate::admin::ui::parts::Button;
 use crate::admin::ui::{parts, text};
 use crate::id::ViewId;
-use crate::protocol::Failure;
+use crate::protocol::{ErrorKind, Failure};
+
+/// A client on the gateway's machine, as `mcpvisor clients --json` prints it.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct FoundClient {
+    client: String,
+    title: String,
+    file: String,
+    exists: bool,
+    connected: bool,
+    fault: Option<String>,
+    problem: Option<String>,
+}
 
 /// Setup texts for a client. `$URL` is replaced by the endpoint, `$NAME` by the gateway's name in
 /// the client.
@@ -62,10 +77,84 @@ const SNIPPETS: [Snippet; 8] = [
     },
 ];
 
+async fn run(view: &View<'_>, arguments: &[&str]) -> Result<String, String> {
+    let arguments = arguments.iter().map(|&word| word.to_owned()).collect();
+    let config = view.operator.state.config.load().path.clone();
+    (view.operator.clients)(arguments, config).await
+}
+
+/// The clients on the gateway's machine that have a file, each with a button.
+async fn found_clients(view: &View<'_>, of: &ViewId) -> Markup {
+    let listed = run(view, &["--json"]).await.and_then(|text| {
+        let clients = serde_json::from_str::<Vec<FoundClient>>(&text);
+        clients.map_err(|error| error.to_string())
+    });
+    let clients = match listed {
+        Ok(clients) => clients,
+        Err(why) => {
+            return html! { p .hint { "The clients of this machine are unknown: " (text::full_sentence(&why)) } };
+        }
+    };
+    let place = Option::<String>::from(of.clone());
+    let query = place.map_or_else(String::new, |place| format!("?view={place}"));
+    let mut clients = clients.iter().filter(|client| client.exists).peekable();
+    html! {
+        @if clients.peek().is_some() {
+            h2 { "Clients of the gateway's user on this machine" }
+            ul .rows.card {
+                @for client in clients {
+                    li .row {
+                        div .grow {
+                            p { span .strong { (text::line(&client.title)) } " " @if client.connected { (parts::badge("good", "connected")) } }
+                            p .why { (text::code(&client.file)) }
+                            @for why in client.fault.iter().chain(&client.problem) { p .why { (text::full_sentence(why)) } }
+                        }
+                        @if client.connected {
+                            (Button::new(&format!("/ui/connect/{}/disconnect{query}", client.client), "Disconnect").show())
+                        } @else {
+                            (Button::new(&format!("/ui/connect/{}/connect{query}", client.client), "Connect").show())
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Connects or disconnects a client on the gateway's machine.
+///
+/// # Errors
+///
+/// Returns why its file was not changed.
+pub(super) async fn act(
+    view: &View<'_>,
+    (client, verb): (&str, &str),
+) -> Result<FormOutcome, Failure> {
+    let of = Option::<String>::from(view.queried_view()?);
+    let mut arguments = match verb {
+        "connect" | "disconnect" => vec![verb, "--", client],
+        _ => return Err(Failure::new(ErrorKind::NotFound, "page not found")),
+    };
+    if let (Some(of), "connect") = (&of, verb) {
+        arguments.splice(1..1, ["--view", of.as_str()]);
+    }
+    let done = run(view, &arguments).await;
+    let message = done.map_err(|why| Failure::new(ErrorKind::Conflict, why))?;
+    let lines = message.lines().filter(|line| !line.starts_with("or open "));
+    let words = lines.map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "));
+    Ok(FormOutcome::Done {
+        to: match of {
+            Some(of) => format!("/ui/connect?view={of}"),
+            None => "/ui/connect".to_owned(),
+        },
+        message: words.collect::<Vec<_>>().join("; "),
+    })
+}
+
 /// # Errors
 ///
 /// Returns an error when no such view exists.
-pub(super) fn page(view: &View<'_>) -> Result<Page, Failure> {
+pub(super) async fn page(view: &View<'_>) -> Result<Page, Failure> {
     let of = view.queried_view()?;
     let url = view.address(&of);
     let name = match &of {
@@ -73,6 +162,7 @@ pub(super) fn page(view: &View<'_>) -> Result<Page, Failure> {
         ViewId::Named(name) => name,
         ViewId::Server(server) => server.as_str(),
     };
+    let found_clients = found_clients(view, &of).await;
     let elsewhere = html! { "and " a href="/ui/connect" { "all servers" } " at a different one:" };
     let page = Page::new(Section::Connect, "Connect").fixed(html! {
         (parts::heading("Connect a client", None))
@@ -84,6 +174,7 @@ pub(super) fn page(view: &View<'_>) -> Result<Page, Failure> {
             }
         }
         (parts::snippet("address", &url))
+        (found_clients)
         p .hint.after {
             code { "mcpvisor clients" } " lists the clients of its machine, and "
             code { "mcpvisor clients connect NAME" } " writes this for all servers. An address for some of them is a "

@@ -26,7 +26,7 @@ pub(super) fn page(view: &View<'_>) -> Result<Page, Failure> {
     let parameters = filters.chain([("limit", RECORDS)]);
     let found = log_page(&view.operator.state.log, parameters)?;
     let page = Page::new(Section::Logs, "Logs").fixed(html! {
-        (parts::heading("Logs", None))
+        (parts::heading("Logs", Some(tools())))
         form .filters method="get" action="/ui/logs" data-auto {
             (parts::choice("level", "From level", &LEVELS, view))
             (parts::server_filter(view))
@@ -36,6 +36,16 @@ pub(super) fn page(view: &View<'_>) -> Result<Page, Failure> {
     let entries = &found.entries;
     let rows = entries.iter().map(row).collect();
     Ok(page.live_list("records", rows, |rows| records(entries.is_empty(), rows)))
+}
+
+/// Buttons of the script, which stops, wraps, copies and saves the list.
+fn tools() -> Markup {
+    html! {
+        (parts::pause())
+        button type="button" hidden data-script data-wrap { "Wrap" }
+        button type="button" hidden data-script data-copy="records-rows" { "Copy" }
+        button type="button" hidden data-script data-save="records-rows" { "Download" }
+    }
 }
 
 fn records(is_empty: bool, rows: Markup) -> Markup {

@@ -1,15 +1,20 @@
 //! Dispatches paths to pages, and submitted forms to actions.
 
+mod argument_fields;
+mod argument_lists;
 mod arguments;
 mod call;
 mod calls;
 mod config;
 mod confirm;
 mod connect;
+mod keys;
 mod logs;
 mod overview;
 mod pins;
 mod playground;
+mod policies;
+mod registry;
 mod search;
 mod server;
 mod server_form;
@@ -58,11 +63,13 @@ pub(super) async fn show(view: &View<'_>) -> Result<Page, Failure> {
             "logs" => logs::page(view),
             "config" => Ok(config::page(view).await),
             "views" => Ok(views::page(view)),
-            "connect" => connect::page(view),
+            "connect" => connect::page(view).await,
+            "keys" => Ok(keys::page(view)),
+            "policies" => Ok(policies::page(view)),
             "search" => Ok(search::page(view).await),
             _ => Err(no_such_page()),
         },
-        [Some("servers"), Some("new"), None, _] => Ok(server_form::new_page(view)),
+        [Some("servers"), Some("new"), None, _] => Ok(server_form::new_page(view).await),
         [Some("servers"), Some(name), None, _] => server::page(view, name).await,
         [Some("servers"), Some(name), Some("edit"), None] => {
             server_form::edit_page(view, name).await
@@ -83,12 +90,21 @@ pub(super) async fn act(view: &View<'_>, form: &Fields) -> Result<FormOutcome, F
     };
     match (first.unwrap_or_default(), second, third) {
         ("servers", Some("new"), None) => server_form::create(view, form).await,
+        ("servers", Some("paste"), None) => server_form::paste(view, form).await,
+        ("servers", Some("test"), None) => Ok(server_form::test(view, None, form).await),
+        ("servers", Some(name), Some("test")) => {
+            Ok(server_form::test(view, Some(name), form).await)
+        }
         ("servers", Some(name), Some("edit")) => server_form::update(view, name, form).await,
         ("servers", Some(name), Some(verb)) => server::act(view, name, verb, form).await,
         ("sessions", Some(handle), Some("end")) => sessions::end(view, handle, form).await,
         ("config", Some("plan"), None) => config::plan(view, form).await,
         ("config", Some("apply"), None) => config::apply(view, form).await,
-        ("calls", Some(id), Some("replay")) => call::replay(view, id).await,
+        ("calls", Some(id), Some("replay")) => call::replay(view, id, form).await,
+        ("connect", Some(client), Some(verb)) => connect::act(view, (client, verb)).await,
+        ("tools", None, None) => tools::switch(view).await,
+        ("keys", None, None) => keys::create(view, form).await,
+        ("keys", Some(name), Some(verb)) => keys::change(view, (name, verb), form).await,
         ("tool", None, None) => tool::act(view, form).await,
         ("notices", Some(id), Some("dismiss")) => overview::dismiss(view, id).await,
         ("pins", None, None) => pins::approve(view, form).await,

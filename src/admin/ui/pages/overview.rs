@@ -41,7 +41,7 @@ pub(super) async fn page(view: &View<'_>) -> Page {
         let shown = servers.iter().take(SERVERS_MAX);
         shown.map(row).collect::<Vec<Row>>()
     };
-    let troubled = rows(&servers.troubled, &|server| troubled_server(server, view));
+    let troubled = rows(&servers.troubled, &troubled_server);
     let well = rows(&servers.well, &well_server);
     Page::new(Section::Overview, "Overview")
         .live("headline", headline(&status, &servers))
@@ -168,7 +168,7 @@ fn remarks(status: &Status, view: &View<'_>) -> Markup {
                     @for notice in notices.iter().take(50) {
                         li {
                             (text::sentence(&notice.text)) " "
-                            (Button::new(&format!("/ui/notices/{}/dismiss", notice.id), "Dismiss").show(view))
+                            (Button::new(&format!("/ui/notices/{}/dismiss", notice.id), "Dismiss").show())
                         }
                     }
                 }
@@ -241,7 +241,7 @@ fn more(servers: &[ServerStatus]) -> Markup {
     }
 }
 
-fn troubled_server(server: &ServerStatus, view: &View<'_>) -> Row {
+fn troubled_server(server: &ServerStatus) -> Row {
     let name = &server.name;
     let since = server.shared().map(parts::since).unwrap_or_default();
     let id = format!("troubled-{name}");
@@ -256,7 +256,7 @@ fn troubled_server(server: &ServerStatus, view: &View<'_>) -> Row {
                 @let why = reason(server);
                 @if !why.is_empty() { p .why { (text::sentence(&why)) } }
             }
-            div .actions { (parts::remedies(server, view)) }
+            div .actions { (parts::remedies(server)) }
         }
     };
     Row::new(id, row)

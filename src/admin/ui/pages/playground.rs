@@ -1,4 +1,4 @@
-//! A tool call from the dashboard: its progress, questions and answer.
+//! A request from the dashboard: its progress, questions and answer.
 
 use maud::{Markup, html};
 use serde_json::json;
@@ -6,6 +6,7 @@ use url::Url;
 
 use super::arguments::{self, Inputs, Problem};
 use super::calls::duration;
+use super::tools::item_link;
 use crate::admin::ui::fields::{Fields, field};
 use crate::admin::ui::page::View;
 use crate::admin::ui::playground::{
@@ -23,11 +24,8 @@ const QUESTION: &str = "question";
 
 /// The URL of a call's page.
 pub(super) fn link(call: &PlaygroundCall) -> String {
-    format!(
-        "{}&call={}",
-        super::tools::link(&call.view, &call.tool),
-        call.id
-    )
+    let item = item_link((&call.view, call.kind), &call.tool);
+    format!("{item}&call={}", call.id)
 }
 
 /// Performs a form's action on the call. Returns the invalid values of an answer.
@@ -95,7 +93,7 @@ pub(super) fn piece(
                 span role="status" { (parts::badge(tone, word)) } " " span .hint { (time) }
             }
             @match &state.stage {
-                Stage::Ended(ending) => { (ended(ending)) }
+                Stage::Ended(ending) => { (ended(call, ending)) }
                 Stage::Running => { (progress(state.progress.as_ref())) (cancel(view, call)) }
                 Stage::Asks(question) => {
                     (asked(view, call, question, (filled_in, problems)))
@@ -213,7 +211,7 @@ fn page_to_open(url: &str) -> Markup {
     }
 }
 
-fn ended(ending: &Ending) -> Markup {
+fn ended(call: &PlaygroundCall, ending: &Ending) -> Markup {
     let answer = match &ending.outcome {
         PlaygroundOutcome::Answered(answer) => answer,
         PlaygroundOutcome::Failed(why) => return html! { p { (text::sentence(why)) } },
@@ -227,6 +225,11 @@ fn ended(ending: &Ending) -> Markup {
             None => { (content(answer)) }
         }
         details .after { summary { "Full answer" } (text::block(&answer.whole)) }
+        details {
+            summary { "Request" }
+            @let (method, params) = &call.request;
+            (text::block(&serde_json::to_string_pretty(&json!({ "method": method, "params": params })).unwrap_or_default()))
+        }
     }
 }
 

@@ -20,12 +20,12 @@ const FOUND_MAX: usize = 6;
 /// Maximum sessions whose client is compared with the words: each is asked for its state.
 const SESSIONS_MAX: usize = 50;
 
-/// Actions on a server: the last part of the path, the words, and the question before it.
-const ACTIONS: [(&str, &str, &str); 4] = [
-    ("restart", "Restart", ""),
-    ("start", "Start", ""),
-    ("stop", "Stop", "Its calls fail until it is started again."),
-    ("reset", "Resume traffic to", ""),
+/// Actions on a server: the last part of the path, the words, and whether it asks first.
+const ACTIONS: [(&str, &str, bool); 4] = [
+    ("restart", "Restart", false),
+    ("start", "Start", false),
+    ("stop", "Stop", true),
+    ("reset", "Resume traffic to", false),
 ];
 
 /// The words that a result must contain, in lower case.
@@ -73,7 +73,7 @@ async fn found(view: &View<'_>, words: &Words) -> Vec<(&'static str, Vec<Markup>
     vec![
         ("Pages", pages(words)),
         ("Servers", servers_found(&servers, words)),
-        ("Actions", actions(&servers, view, words)),
+        ("Actions", actions(&servers, words)),
         ("Tools", tools(view, words)),
         ("Sessions", sessions(view, words).await),
         ("Calls", calls(view).await),
@@ -107,11 +107,11 @@ fn servers_found(servers: &[ServerStatus], words: &Words) -> Vec<Markup> {
     fits.map(shown).take(FOUND_MAX).collect()
 }
 
-fn actions(servers: &[ServerStatus], view: &View<'_>, words: &Words) -> Vec<Markup> {
+fn actions(servers: &[ServerStatus], words: &Words) -> Vec<Markup> {
     let all = servers.iter().flat_map(|server| {
         ACTIONS
             .iter()
-            .map(move |(verb, name, why)| (server, *verb, *name, *why))
+            .map(move |(verb, name, asks)| (server, *verb, *name, *asks))
     });
     let fits = all.filter(|(server, verb, name, _)| {
         let is_open = || server.open_breakers().next().is_some();
@@ -122,16 +122,11 @@ fn actions(servers: &[ServerStatus], view: &View<'_>, words: &Words) -> Vec<Mark
         };
         is_possible && words.fit(&format!("{name} {}", server.name))
     });
-    let shown = |(server, verb, name, why): (&ServerStatus, &str, &str, &str)| {
+    let shown = |(server, verb, name, asks): (&ServerStatus, &str, &str, bool)| {
         let label = format!("{name} {}", server.name);
-        let question = (!why.is_empty()).then(|| format!("{label}? {why}"));
         let to = format!("/ui/servers/{}/{verb}", server.name);
         let button = Button::new(&to, &label);
-        let button = match &question {
-            Some(question) => button.asks(question),
-            None => button,
-        };
-        button.show(view)
+        if asks { button.asks() } else { button }.show()
     };
     fits.map(shown).take(FOUND_MAX).collect()
 }

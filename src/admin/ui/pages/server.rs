@@ -2,17 +2,17 @@
 
 use actix_web::http::StatusCode;
 use maud::{Markup, html};
-use serde_json::{Map, Value as Json};
-use toml::{Table, Value};
+use serde_json::{Map, Value as Json, json};
 
-use super::confirm::{Confirmation, confirm, is_sure};
+use super::config::written_tables;
+use super::confirm::{confirm, is_sure};
 use super::server_life::{crashes, time_line};
 use super::server_limits::limits;
 use super::server_rows::memory;
 use super::tools::of_server;
-use crate::admin::config_order::{ConfigText, EntryOrder};
+use crate::admin::config_order::EntryOrder;
 use crate::admin::operator::{Inoperable, LoginOrigin};
-use crate::admin::render::{attempts, breaker_text, reason};
+use crate::admin::render::{attempts, breaker_text, reason, sandbox_text};
 use crate::admin::status::{ServerStatus, Status};
 use crate::admin::ui::fields::{Fields, field};
 use crate::admin::ui::page::{FormOutcome, Page, Section, View};
@@ -43,7 +43,7 @@ pub(super) async fn page(view: &View<'_>, name: &str) -> Result<Page, Failure> {
     let name = server.name.as_str();
     let tab = view.query("tab").unwrap_or_default();
     let page = Page::new(Section::Servers, name)
-        .live("server-head", head(&server, view))
+        .live("server-head", head(&server))
         .fixed(tabs(name, tab));
     Ok(match tab {
         "tools" => page.fixed(of_server(view, name)),
@@ -91,7 +91,7 @@ fn find(view: &View<'_>, name: &str) -> Result<(ServerStatus, u64), Failure> {
 }
 
 /// Actions on a server that are possible in most states.
-fn orders(server: &ServerStatus, view: &View<'_>) -> Markup {
+fn orders(server: &ServerStatus) -> Markup {
     let name = &server.name;
     let to = |verb: &str| format!("/ui/servers/{name}/{verb}");
     let runs = !matches!(
@@ -102,41 +102,32 @@ fn orders(server: &ServerStatus, view: &View<'_>) -> Markup {
     let is_tripped = connection.is_some_and(|it| it.breaker.state == BreakerState::Tripped);
     html! {
         @if runs {
-            (Button::new(&to("restart"), "Restart").show(view))
+            (Button::new(&to("restart"), "Restart").show())
             @if !is_tripped {
-                (Button::new(&to("trip"), "Pause traffic")
-                    .asks(&format!("Pause traffic to {name}? Calls fail immediately until you press “Resume traffic”."))
-                    .show(view))
+                (Button::new(&to("trip"), "Pause traffic").asks().show())
             }
-            (Button::new(&to("stop"), "Stop")
-                .asks(&format!("Stop {name}? Its calls fail until it is started again."))
-                .show(view))
+            (Button::new(&to("stop"), "Stop").asks().show())
         }
         a .button href=(to("edit")) { "Edit" }
     }
 }
 
-fn remove_button(name: &str, view: &View<'_>) -> Markup {
-    Button::new(&format!("/ui/servers/{name}/remove"), "Remove")
-        .danger()
-        .asks(&format!(
-            "Remove {name} from the configuration? Its calls get a few seconds to finish."
-        ))
-        .show(view)
+fn remove_button(name: &str) -> Markup {
+    let to = format!("/ui/servers/{name}/remove");
+    Button::new(&to, "Remove").danger().asks().show()
 }
 
 /// The menu of a server in a list.
-pub(super) fn actions(server: &ServerStatus, view: &View<'_>) -> Markup {
+pub(super) fn actions(server: &ServerStatus) -> Markup {
     let name = &server.name;
     html! {
-        a .button href=(format!("/ui/servers/{name}")) { "Open" }
         a .button href=(format!("/ui/servers/{name}?tab=logs")) { "Logs" }
-        (orders(server, view))
-        (remove_button(name, view))
+        (orders(server))
+        (remove_button(name))
     }
 }
 
-fn head(server: &ServerStatus, view: &View<'_>) -> Markup {
+fn head(server: &ServerStatus) -> Markup {
     let name = &server.name;
     let to = |verb: &str| format!("/ui/servers/{name}/{verb}");
     html! {
@@ -144,14 +135,17 @@ fn head(server: &ServerStatus, view: &View<'_>) -> Markup {
         header .heading {
             h1 { (text::line(name)) (parts::state(server)) }
             div .actions {
-                @if server.state == "stopped" { (Button::new(&to("start"), "Start").primary().show(view)) }
+                @if server.state == "stopped" { (Button::new(&to("start"), "Start").primary().show()) }
                 @if parts::needs_login(server) {
-                    (Button::new(&to("login"), "Sign in").primary().show(view))
+                    (Button::new(&to("login"), "Sign in").primary().show())
                 }
                 @if server.open_breakers().next().is_some() {
-                    (Button::new(&to("reset"), "Resume traffic").primary().show(view))
+                    (Button::new(&to("reset"), "Resume traffic").primary().show())
                 }
-                (orders(server, view))
+                @if server.state == "up" && server.item_count("tools") > 0 {
+                    a .button.primary href=(format!("/ui/servers/{name}?tab=tools")) { "Try a tool" }
+                }
+                (orders(server))
             }
         }
         @let why = reason(server);
@@ -199,6 +193,12 @@ async fn facts(server: &ServerStatus, view: &View<'_>) -> Markup {
                 @if let Some(connection) = connection { (call_facts(connection)) }
                 @for reason in connection.iter().flat_map(|it| &it.separation) {
                     dt { "Sharing" } dd { (text::sentence(reason.as_str())) }
+                }
+                @if let Some(rollout) = connection.and_then(|it| it.rollout.as_ref()) {
+                    dt { "Rollout" } dd { (text::sentence(&rollout.to_string())) }
+                }
+                @if let Some(sandbox) = &server.sandbox {
+                    dt { "Sandbox" } dd { (text::sentence(&sandbox_text(sandbox))) }
                 }
                 @if let Some(faults) = faults {
                     dt { "Injected faults" } dd { (text::line(faults)) }
@@ -274,31 +274,18 @@ fn log(server: &ServerStatus, view: &View<'_>) -> Markup {
 
 /// The settings as in the file, with possible secrets masked, and the limits.
 async fn settings(view: &View<'_>, name: &str) -> Markup {
-    let orders = &view.operator.config_orders;
-    let file = orders.ask(EntryOrder::Text, None).await;
-    let file = file.and_then(|answer| answer.read::<ConfigText>());
-    let own = file.ok().and_then(|file| section_of(&file.text, name));
+    let own = written_tables(view, "servers").await.remove(name);
+    let own = own.and_then(|own| toml::to_string_pretty(&json!({ "servers": { name: own } })).ok());
     html! {
         @if let Some(own) = own { (text::block(&own)) } @else {
             p .hint { "It is not in the main file, but in an included one or from a source." }
         }
         div .actions.after {
             a .button href=(format!("/ui/servers/{name}/edit")) { "Edit" }
-            (remove_button(name, view))
+            (remove_button(name))
         }
         (limits(view, name))
     }
-}
-
-/// The part of a configuration that is about one server.
-fn section_of(file: &str, name: &str) -> Option<String> {
-    let mut file: Table = file.parse().ok()?;
-    let Value::Table(mut servers) = file.remove("servers")? else {
-        return None;
-    };
-    let own = Table::from_iter([(name.to_owned(), servers.remove(name)?)]);
-    let all = Table::from_iter([("servers".to_owned(), Value::Table(own))]);
-    toml::to_string_pretty(&all).ok()
 }
 
 /// Turns a server on or off in the configuration.
@@ -343,21 +330,20 @@ pub(super) async fn act(
         _ => return Err(Failure::new(ErrorKind::NotFound, "page not found")),
     };
     let question = match verb {
-        "stop" => Some(format!(
-            "Stop {name}? Its calls fail until it is started again."
+        "stop" => Some((
+            "Stop",
+            format!("Stop {name}? Its calls fail until it is started again."),
         )),
-        "trip" => Some(format!("Pause traffic to {name}?")),
+        "trip" => Some((
+            "Pause traffic",
+            format!(
+                "Pause traffic to {name}? Calls fail immediately until you press “Resume traffic”."
+            ),
+        )),
         _ => None,
     };
-    if let Some(question) = question.filter(|_| !is_sure(form)) {
-        return Ok(confirm(
-            view,
-            Confirmation {
-                section: Section::Servers,
-                text: &question,
-                fields: form,
-            },
-        ));
+    if let Some((action, text)) = question.filter(|_| !is_sure(form)) {
+        return Ok(confirm(view, form, Section::Servers, (action, &text)));
     }
     let message = view.operator.order(name, order).await?;
     Ok(FormOutcome::Done {
@@ -368,15 +354,9 @@ pub(super) async fn act(
 
 async fn remove(view: &View<'_>, name: &str, form: &Fields) -> Result<FormOutcome, Failure> {
     if !is_sure(form) {
-        let text = format!("Remove {name} from the configuration?");
-        return Ok(confirm(
-            view,
-            Confirmation {
-                section: Section::Servers,
-                text: &text,
-                fields: form,
-            },
-        ));
+        let text =
+            format!("Remove {name} from the configuration? Its calls get a few seconds to finish.");
+        return Ok(confirm(view, form, Section::Servers, ("Remove", &text)));
     }
     let orders = &view.operator.config_orders;
     orders

@@ -2,14 +2,19 @@
 
 use actix_web::http::StatusCode;
 use maud::{Markup, html};
+use serde::Deserialize as _;
 use serde_json::{Map, Value, json};
 
+use super::registry;
 use super::shown_server::{ShownServer, values};
 use crate::admin::config_order::EntryOrder;
 use crate::admin::ui::fields::{Fields, field};
 use crate::admin::ui::page::{FormOutcome, Page, Section, View};
 use crate::admin::ui::{parts, text};
-use crate::protocol::Failure;
+use crate::catalog::ItemKind;
+use crate::downstream::try_out;
+use crate::protocol::{ErrorKind, Failure};
+use crate::telemetry::counted;
 
 /// Form fields that can be invalid.
 const FIELDS: [&str; 8] = [
@@ -35,21 +40,26 @@ struct Form<'f> {
     name: Option<&'f str>,
     values: Fields,
     problem: Option<FormProblem>,
+    /// The lists of the server that was tried out with these values.
+    listed: Option<String>,
 }
 
-pub(super) fn new_page(view: &View<'_>) -> Page {
-    let values = vec![
-        ("kind".to_owned(), "stdio".to_owned()),
-        ("enabled".to_owned(), "on".to_owned()),
-    ];
-    page(
-        view,
-        &Form {
-            name: None,
-            values,
-            problem: None,
-        },
-    )
+/// Ways to find a server, with the whole form behind a button.
+pub(super) async fn new_page(view: &View<'_>) -> Page {
+    let values = [("kind", "stdio"), ("enabled", "on")];
+    let values = values.map(|(name, value)| (name.to_owned(), value.to_owned()));
+    let form = Form::new(None, values.to_vec());
+    Page::new(Section::Servers, "Add a server").fixed(html! {
+        p .crumb { a href="/ui/servers" { "Servers" } }
+        (parts::heading("Add a server", None))
+        form .card.padded.server-form.paste method="post" action="/ui/servers/paste" {
+            (parts::form_token(view))
+            (parts::text_field(("paste", "Paste what you have"), ("", Some(3)), html! { "A command line, a URL, a name of the registry, an " code { "mcp.json" } " or a " code { "server.json" } "." }, None))
+            button type="submit" { "Fill in" }
+        }
+        (registry::search(view).await)
+        details .after { summary { "Write it yourself" } (form.show(view)) }
+    })
 }
 
 /// # Errors
@@ -60,14 +70,39 @@ pub(super) async fn edit_page(view: &View<'_>, name: &str) -> Result<Page, Failu
     let entry = orders.ask(EntryOrder::Get(name.to_owned()), None).await?;
     let mut values = values(&entry.read()?);
     values.push(("etag".to_owned(), entry.etag));
-    Ok(page(
-        view,
-        &Form {
-            name: Some(name),
-            values,
-            problem: None,
-        },
-    ))
+    Ok(page(view, &Form::new(Some(name), values)))
+}
+
+/// Fills in the form with a pasted server, or adds all of several.
+///
+/// # Errors
+///
+/// Returns why the text describes no server, or which one cannot be added.
+pub(super) async fn paste(view: &View<'_>, fields: &Fields) -> Result<FormOutcome, Failure> {
+    let invalid = |why: String| Failure::new(ErrorKind::InvalidRequest, why);
+    let text = field(fields, "paste").unwrap_or_default();
+    let servers = (view.operator.described)(text.to_owned());
+    let servers = servers.await.map_err(invalid)?;
+    let filled = |(name, entry): &(String, Value)| {
+        let shown = ShownServer::deserialize(entry);
+        let shown = shown.map_err(|error| invalid(format!("`{name}`: {error}")))?;
+        let mut values = values(&shown);
+        values.push(("name".to_owned(), name.clone()));
+        Ok::<_, Failure>(values)
+    };
+    if let [server] = servers.as_slice() {
+        let form = Form::new(None, filled(server)?);
+        return Ok(FormOutcome::Page(StatusCode::OK, page(view, &form)));
+    }
+    for server in &servers {
+        let body = body(&filled(server)?, true).map_err(|it| invalid(it.message))?;
+        let order = EntryOrder::Create(body);
+        view.operator.config_orders.ask(order, None).await?;
+    }
+    Ok(FormOutcome::Done {
+        to: "/ui/servers".to_owned(),
+        message: format!("{} servers were added", servers.len()),
+    })
 }
 
 /// Converts a form to an API request body.
@@ -206,6 +241,36 @@ pub(super) async fn update(
     })
 }
 
+/// Starts the server of the form, which is not saved, and shows what it lists.
+pub(super) async fn test(view: &View<'_>, name: Option<&str>, fields: &Fields) -> FormOutcome {
+    // A disabled server is tried out like any other.
+    let mut enabled = fields.clone();
+    enabled.push(("enabled".to_owned(), "on".to_owned()));
+    let tried = async {
+        let body = body(&enabled, name.is_none())?;
+        let order = match name {
+            Some(name) => EntryOrder::Update(name.to_owned(), body),
+            None => EntryOrder::Create(body),
+        };
+        let orders = &view.operator.config_orders;
+        let settings = orders.settings_after(order).await.map_err(problem)?;
+        let downstreams = &view.operator.state.downstreams;
+        try_out(downstreams, settings).await.map_err(problem)
+    };
+    let part = match tried.await {
+        Err(problem) => return again(view, name, fields, problem),
+        Ok(part) => part,
+    };
+    let lengths = ItemKind::ALL.map(|kind| (part.items(kind).len() as u64, kind.noun()));
+    let counts = lengths.iter().filter(|(length, _)| *length > 0);
+    let counts = counts.map(|(length, noun)| counted(*length, noun, &format!("{noun}s")));
+    let form = Form {
+        listed: Some(counts.collect::<Vec<_>>().join(", ")),
+        ..Form::new(name, fields.clone())
+    };
+    FormOutcome::Page(StatusCode::OK, page(view, &form))
+}
+
 fn problem(failure: Failure) -> FormProblem {
     FormProblem {
         field: failure.key().and_then(field_of),
@@ -221,9 +286,8 @@ fn again(
     problem: FormProblem,
 ) -> FormOutcome {
     let form = Form {
-        name,
-        values: fields.clone(),
         problem: Some(problem),
+        ..Form::new(name, fields.clone())
     };
     FormOutcome::Page(StatusCode::UNPROCESSABLE_ENTITY, page(view, &form))
 }
@@ -236,48 +300,16 @@ fn page(view: &View<'_>, form: &Form<'_>) -> Page {
     let general = form.problem.as_ref().filter(|problem| {
         problem.field.is_none() || (problem.field == Some("name") && form.name.is_some())
     });
-    let action = match form.name {
-        Some(name) => format!("/ui/servers/{name}/edit"),
-        None => "/ui/servers/new".to_owned(),
-    };
     Page::new(Section::Servers, title.clone()).fixed(html! {
         p .crumb { a href="/ui/servers" { "Servers" } }
         (parts::heading(&title, None))
         @if let Some(problem) = general {
             p .notice.bad role="alert" { (text::sentence(&problem.message)) }
         }
-        form .card.padded.server-form method="post" action=(action) {
-            (parts::form_token(view))
-            @if let Some(etag) = field(&form.values, "etag") { input type="hidden" name="etag" value=(etag); }
-            @if form.name.is_none() {
-                (input(form, "name", "Name", html! { "Letters, digits, “-” and “_”. Tools are called NAME__TOOL." }))
-            }
-            (kinds(form))
-            div .for-program {
-                (input(form, "command", "Command", html! { "The program, such as " code { "npx" } }))
-                (area(form, "args", "Arguments", html! { "One per line." }))
-                (area(form, "env", "Environment", html! { code { "NAME=value" } ", one per line." }))
-            }
-            div .for-url {
-                (input(form, "url", "URL", html! { "Such as " code { "https://example.com/mcp" } }))
-                (area(form, "headers", "Headers", html! { code { "Name: value" } ", one per line." }))
-            }
-            @if form.name.is_some() {
-                p .hint { "Values shown as " code { "[REDACTED]" } " stay unchanged." }
-            }
-            details open[has_timeouts(form)] {
-                summary { "Timeouts" }
-                (input(form, "connection", "Connect timeout in milliseconds", html! { "Empty: the default in [supervision]." }))
-                (input(form, "request", "Request timeout in milliseconds", html! { "Empty: the default in [gateway]." }))
-            }
-            div .field.check {
-                label { input type="checkbox" name="enabled" value="on" checked[field(&form.values, "enabled").is_some()]; "Enabled" }
-            }
-            div .actions {
-                button .primary type="submit" { @if form.name.is_some() { "Save" } @else { "Add" } }
-                a .button href="/ui/servers" { "Cancel" }
-            }
+        @if let Some(listed) = &form.listed {
+            p .notice role="status" { "The server works: it starts and lists " (listed) ". It is not saved yet." }
         }
+        (form.show(view))
     })
 }
 
@@ -300,64 +332,72 @@ fn kinds(form: &Form<'_>) -> Markup {
     }
 }
 
-fn input(form: &Form<'_>, name: &'static str, label: &str, hint: Markup) -> Markup {
-    let value = field(&form.values, name).unwrap_or_default();
-    let attributes = Attributes::of(form, name);
-    html! {
-        div .field {
-            label for=(name) { (label) }
-            input id=(name) name=(name) value=(value) spellcheck="false" autocapitalize="off"
-                autocomplete="off" aria-describedby=(attributes.described_by)
-                aria-invalid=[attributes.is_invalid];
-            (attributes.below(name, hint))
-        }
-    }
-}
-
-fn area(form: &Form<'_>, name: &'static str, label: &str, hint: Markup) -> Markup {
-    let value = field(&form.values, name).unwrap_or_default();
-    let attributes = Attributes::of(form, name);
-    html! {
-        div .field {
-            label for=(name) { (label) }
-            textarea id=(name) name=(name) rows="3" spellcheck="false" autocapitalize="off"
-                aria-describedby=(attributes.described_by) aria-invalid=[attributes.is_invalid] {
-                (value)
-            }
-            (attributes.below(name, hint))
-        }
-    }
-}
-
-/// Attributes that link a field to its hint and error message.
-struct Attributes<'f> {
-    described_by: String,
-    is_invalid: Option<&'static str>,
-    error: Option<&'f str>,
-}
-
-impl<'f> Attributes<'f> {
-    fn of(form: &'f Form<'_>, name: &str) -> Self {
-        let problem = form.problem.as_ref();
-        let problem = problem.filter(|problem| problem.field == Some(name));
-        let described_by = match problem {
-            Some(_) => format!("{name}-error {name}-hint"),
-            None => format!("{name}-hint"),
-        };
+impl<'f> Form<'f> {
+    fn new(name: Option<&'f str>, values: Fields) -> Self {
         Self {
-            described_by,
-            is_invalid: problem.map(|_| "true"),
-            error: problem.map(|problem| problem.message.as_str()),
+            name,
+            values,
+            problem: None,
+            listed: None,
         }
     }
 
-    fn below(&self, name: &str, hint: Markup) -> Markup {
-        html! {
-            @if let Some(error) = self.error {
-                p .error id=(format!("{name}-error")) role="alert" { (text::sentence(error)) }
-            }
-            p .hint id=(format!("{name}-hint")) { (hint) }
+    /// Starts the server without saving it.
+    fn test_path(&self) -> String {
+        match self.name {
+            Some(name) => format!("/ui/servers/{name}/test"),
+            None => "/ui/servers/test".to_owned(),
         }
+    }
+
+    fn show(&self, view: &View<'_>) -> Markup {
+        let action = match self.name {
+            Some(name) => format!("/ui/servers/{name}/edit"),
+            None => "/ui/servers/new".to_owned(),
+        };
+        html! {
+        form .card.padded.server-form method="post" action=(action) {
+            (parts::form_token(view))
+            @if let Some(etag) = field(&self.values, "etag") { input type="hidden" name="etag" value=(etag); }
+            @if self.name.is_none() {
+                (self.field("name", "Name", html! { "Letters, digits, “-” and “_”. Tools are called NAME__TOOL." }, None))
+            }
+            (kinds(self))
+            div .for-program {
+                (self.field("command", "Command", html! { "The program, such as " code { "npx" } }, None))
+                (self.field("args", "Arguments", html! { "One per line." }, Some(3)))
+                (self.field("env", "Environment", html! { code { "NAME=value" } ", one per line." }, Some(3)))
+            }
+            div .for-url {
+                (self.field("url", "URL", html! { "Such as " code { "https://example.com/mcp" } }, None))
+                (self.field("headers", "Headers", html! { code { "Name: value" } ", one per line." }, Some(3)))
+            }
+            @if self.name.is_some() {
+                p .hint { "Values shown as " code { "[REDACTED]" } " stay unchanged." }
+            }
+            details open[has_timeouts(self)] {
+                summary { "Timeouts" }
+                (self.field("connection", "Connect timeout in milliseconds", html! { "Empty: the default in [supervision]." }, None))
+                (self.field("request", "Request timeout in milliseconds", html! { "Empty: the default in [gateway]." }, None))
+            }
+            div .field.check {
+                label { input type="checkbox" name="enabled" value="on" checked[field(&self.values, "enabled").is_some()]; "Enabled" }
+            }
+            div .actions {
+                button .primary type="submit" { @if self.name.is_some() { "Save" } @else { "Add" } }
+                button type="submit" formaction=(self.test_path()) { "Test" }
+                a .button href="/ui/servers" { "Cancel" }
+            }
+        }
+        }
+    }
+
+    fn field(&self, name: &str, label: &str, hint: Markup, rows: Option<u8>) -> Markup {
+        let problem = self.problem.as_ref();
+        let problem = problem.filter(|problem| problem.field == Some(name));
+        let value = field(&self.values, name).unwrap_or_default();
+        let error = problem.map(|problem| problem.message.as_str());
+        parts::text_field((name, label), (value, rows), hint, error)
     }
 }
 

@@ -9,7 +9,7 @@ use crate::admin::render::{Trouble, reason};
 use crate::admin::status::ServerStatus;
 use crate::admin::ui::page::{Page, Section, View};
 use crate::admin::ui::paging::{PageLinks, Paged};
-use crate::admin::ui::parts::SORT;
+use crate::admin::ui::parts::{Column, ROW_ACTIONS, SORT};
 use crate::admin::ui::pieces::Row;
 use crate::admin::ui::recent::Pace;
 use crate::admin::ui::{parts, text};
@@ -36,9 +36,7 @@ pub(super) async fn page(view: &View<'_>) -> Page {
     };
     let paged = page_of(servers, view, |server| sort_key(server, view, &facts));
     let rows = paged.rows.iter();
-    let rows = rows
-        .map(|server| row(server, &facts(server), view))
-        .collect();
+    let rows = rows.map(|server| row(server, &facts(server))).collect();
     Page::new(Section::Servers, "Servers")
         .fixed(html! { (parts::heading("Servers", Some(add()))) (tabs(view)) })
         .fixed(filter(count, SEARCHED, view))
@@ -86,6 +84,16 @@ pub(super) fn tabs(view: &View<'_>) -> Markup {
     parts::tabs("Servers", &tabs, view.path)
 }
 
+const COLUMNS: [Column; 7] = [
+    ("Server", "", ""),
+    ("State", "", "state"),
+    ("Calls/min", "number extra", "-calls"),
+    ("p95", "number extra", "-p95"),
+    ("Memory", "number extra", "-memory"),
+    ("Tools", "number extra", "-tools"),
+    ROW_ACTIONS,
+];
+
 fn table(count: usize, paged: &Paged<ServerStatus>, rows: Markup, view: &View<'_>) -> Markup {
     if count == 0 {
         return parts::empty(
@@ -97,27 +105,12 @@ fn table(count: usize, paged: &Paged<ServerStatus>, rows: Markup, view: &View<'_
         return none_fits(view);
     }
     html! {
-        div .card.table tabindex="0" role="region" aria-label="Servers" {
-            table {
-                thead {
-                    tr {
-                        th scope="col" { "Server" }
-                        (parts::sorted(view, "state", "State", ""))
-                        (parts::sorted(view, "-calls", "Calls/min", "number extra"))
-                        (parts::sorted(view, "-p95", "p95", "number extra"))
-                        (parts::sorted(view, "-memory", "Memory", "number extra"))
-                        (parts::sorted(view, "-tools", "Tools", "number extra"))
-                        th scope="col" { span .hidden { "Actions" } }
-                    }
-                }
-                tbody #servers-rows data-rows { (rows) }
-            }
-        }
+        (parts::table(view, ("servers", "Servers"), &COLUMNS, &rows))
         (PageLinks::of(paged, ("server", "servers")).show(view))
     }
 }
 
-fn row(server: &ServerStatus, facts: &Facts, view: &View<'_>) -> Row {
+fn row(server: &ServerStatus, facts: &Facts) -> Row {
     let name = &server.name;
     let since = server.shared().map(parts::since).unwrap_or_default();
     let why = reason(server);
@@ -139,9 +132,9 @@ fn row(server: &ServerStatus, facts: &Facts, view: &View<'_>) -> Row {
             td .number.extra { (text::count(server.item_count("tools") as u64)) }
             td .tail {
                 div .actions {
-                    span .actions.extra { (parts::remedies(server, view)) }
-                    (parts::switch(view, &to(verb), &format!("{name} is enabled"), is_on))
-                    (parts::menu(&format!("menu-{name}"), &format!("Actions for {name}"), actions(server, view)))
+                    span .actions.extra { (parts::remedies(server)) }
+                    (parts::switch(&to(verb), &format!("{name} is enabled"), is_on))
+                    (parts::menu(&format!("menu-{name}"), &format!("Actions for {name}"), actions(server)))
                 }
             }
         }

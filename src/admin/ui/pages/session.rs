@@ -39,8 +39,8 @@ pub(super) async fn page(view: &View<'_>, handle: &str) -> Result<Page, Failure>
     let status = view.operator.status();
     let end = Button::new(&format!("/ui/sessions/{handle}/end"), "End it")
         .danger()
-        .asks("End this session? Its client has to connect again.")
-        .show(view);
+        .asks()
+        .show();
     let page = Page::new(Section::Sessions, "Session").fixed(html! {
         p .crumb { a href="/ui/sessions" { "Sessions" } }
         header .heading { h1 { (client(&detail.session)) } div .actions { (end) } }
@@ -60,7 +60,7 @@ fn facts(detail: &SessionDetail) -> Markup {
                 dt { "Handle" } dd { (text::code(&session.handle)) }
                 dt { "In history and log" } dd { (text::code(&session.recorded_as)) }
                 dt { "Revision" } dd { (session.revision.as_str()) }
-                @if !detail.principal.is_empty() { dt { "Principal" } dd { (text::line(&detail.principal)) } }
+                @if !session.principal.is_empty() { dt { "Principal" } dd { (text::line(&session.principal)) } }
                 dt { "Open for" } dd { (age(session)) }
                 dt { "Last heard" } dd { (text::age(session.idle_seconds.saturating_mul(1000))) " ago" }
                 dt { "Streams" } dd { (session.streams) }

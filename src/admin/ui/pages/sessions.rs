@@ -1,15 +1,23 @@
 //! `/ui/sessions`: the sessions of clients.
 
+use std::collections::HashMap;
+
 use maud::{Markup, html};
 
-use super::confirm::{Confirmation, confirm, is_sure};
+use super::confirm::{confirm, is_sure};
 use crate::admin::ui::fields::Fields;
 use crate::admin::ui::page::{FormOutcome, Page, Section, View};
 use crate::admin::ui::paging::{AFTER, PageLinks, Paged, ROWS};
+use crate::admin::ui::parts::{Button, Column, ROW_ACTIONS};
 use crate::admin::ui::pieces::Row;
 use crate::admin::ui::{parts, text};
+use crate::history::{HistoryQuery, RecordedCall};
 use crate::protocol::{ErrorKind, Failure};
 use crate::sessions::{SessionList, SessionView};
+
+/// Recorded calls among which the last one of each session is looked for: a search for each session
+/// would read the whole history.
+const RECENT_CALLS: usize = 500;
 
 pub(super) async fn page(view: &View<'_>) -> Page {
     let sessions = SessionList::of(&view.operator.state.sessions);
@@ -23,11 +31,42 @@ pub(super) async fn page(view: &View<'_>) -> Page {
         rows: shown,
         total,
     };
-    let rows = paged.rows.iter().map(row).collect();
+    let calls = last_calls(view).await;
+    let rows = paged.rows.iter();
+    let rows = rows.map(|session| row(session, calls.get(&session.recorded_as)));
+    let rows = rows.collect();
     Page::new(Section::Sessions, "Sessions")
         .fixed(parts::heading("Sessions", None))
         .live_list("sessions", rows, |rows| table(&paged, rows, view))
 }
+
+/// The last call of each session, by the name that its records have, among the last recorded calls.
+async fn last_calls(view: &View<'_>) -> HashMap<String, RecordedCall> {
+    let query = HistoryQuery {
+        limit: RECENT_CALLS,
+        ..HistoryQuery::default()
+    };
+    let mut last = HashMap::new();
+    // The list is useful even if no calls were recorded.
+    let page = view.operator.state.history.page(query).await;
+    for entry in page.iter().flat_map(|page| &page.entries) {
+        let call = entry.record();
+        if let Some(session) = call.session.clone() {
+            last.entry(session).or_insert(call);
+        }
+    }
+    last
+}
+
+const COLUMNS: [Column; 7] = [
+    ("Client", "", ""),
+    ("Principal", "extra", ""),
+    ("Age", "number", ""),
+    ("Last heard", "number", ""),
+    ("Last call", "extra", ""),
+    ("Handle", "extra", ""),
+    ROW_ACTIONS,
+];
 
 fn table(paged: &Paged<SessionView>, rows: Markup, view: &View<'_>) -> Markup {
     if paged.total == 0 {
@@ -37,35 +76,27 @@ fn table(paged: &Paged<SessionView>, rows: Markup, view: &View<'_>) -> Markup {
         return parts::empty("No client has a session", hint);
     }
     html! {
-        div .card.table tabindex="0" role="region" aria-label="Sessions" {
-            table {
-                thead {
-                    tr {
-                        th scope="col" { "Client" }
-                        th .extra scope="col" { "Revision" }
-                        th .number scope="col" { "Age" }
-                        th .number scope="col" { "Last heard" }
-                        th .number.extra scope="col" { "Streams" }
-                        th .extra scope="col" { "Handle" }
-                    }
-                }
-                tbody #sessions-rows data-rows { (rows) }
-            }
-        }
+        (parts::table(view, ("sessions", "Sessions"), &COLUMNS, &rows))
         (PageLinks::of(paged, ("session", "sessions")).show(view))
     }
 }
 
-fn row(session: &SessionView) -> Row {
+fn row(session: &SessionView, call: Option<&RecordedCall>) -> Row {
     let id = format!("session-{}", session.handle);
     let row = html! {
         tr #(id) {
             td { a href=(format!("/ui/sessions/{}", session.handle)) { (client(session)) } }
-            td .nowrap.extra { (session.revision.as_str()) }
+            td .extra { (text::line(&session.principal)) }
             td .number { (age(session)) }
             td .number { (text::age(session.idle_seconds.saturating_mul(1000))) " ago" }
-            td .number.extra { (session.streams) }
+            td .extra {
+                @if let Some(call) = call {
+                    a href={ "/ui/calls/" (call.id) } { (text::line(call.title())) }
+                    p .why.nowrap { (text::moment(call.timestamp)) }
+                }
+            }
             td .mono.extra { (session.handle) }
+            td .tail { div .actions { (Button::new(&format!("/ui/sessions/{}/end", session.handle), "End").asks().show()) } }
         }
     };
     Row::new(id, row)
@@ -99,14 +130,7 @@ pub(super) async fn end(
 ) -> Result<FormOutcome, Failure> {
     if !is_sure(form) {
         let text = "End this session? Its client has to connect again.";
-        return Ok(confirm(
-            view,
-            Confirmation {
-                section: Section::Sessions,
-                text,
-                fields: form,
-            },
-        ));
+        return Ok(confirm(view, form, Section::Sessions, ("End it", text)));
     }
     let sessions = SessionList::of(&view.operator.state.sessions);
     match sessions.end(handle).await {

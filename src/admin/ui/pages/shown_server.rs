@@ -10,6 +10,7 @@ use crate::admin::ui::fields::Fields;
 #[serde(default)]
 pub(super) struct ShownServer {
     pub(super) name: String,
+    #[serde(alias = "type")]
     transport: String,
     command: String,
     args: Vec<String>,
@@ -54,7 +55,7 @@ pub(super) fn values(entry: &ShownServer) -> Fields {
     };
     let kind = match entry.transport.as_str() {
         "sse" => "sse",
-        "stdio" => "stdio",
+        _ if entry.url.is_empty() => "stdio",
         _ => "http",
     };
     let number = |value: Option<u64>| value.map(|it| it.to_string()).unwrap_or_default();

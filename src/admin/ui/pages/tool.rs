@@ -2,18 +2,22 @@
 
 use actix_web::http::StatusCode;
 use maud::{Markup, html};
-use serde_json::Value;
+use serde_json::{Map, Value, json};
 
 use super::arguments::{self, Inputs, Problem};
 use super::playground;
-use super::tools::{description, entry, link};
+use super::tools::{description, entry, item_link, queried_kind};
 use crate::admin::status::ToolView;
 use crate::admin::ui::fields::{Fields, field};
 use crate::admin::ui::page::{FormOutcome, Page, Section, View};
 use crate::admin::ui::pieces::Piece;
 use crate::admin::ui::{parts, text};
+use crate::catalog::ItemKind;
 use crate::id::ViewId;
 use crate::protocol::{ErrorKind, Failure};
+
+/// An item, with its view and kind.
+type Found = (ViewId, ItemKind, ToolView);
 
 /// A submitted form and its errors.
 type Filled<'f> = (&'f Fields, &'f [Problem]);
@@ -46,30 +50,40 @@ pub(super) fn page(view: &View<'_>) -> Result<Page, Failure> {
     Ok(page)
 }
 
-/// The tool, and the view whose names apply.
-fn find(view: &View<'_>) -> Result<(ViewId, ToolView), Failure> {
+/// The tool, prompt or resource, and the view whose names apply.
+fn find(view: &View<'_>) -> Result<Found, Failure> {
     let (of, wanted) = (view.queried_view()?, view.query("name").unwrap_or_default());
-    let mut tools = view.operator.state.tools(&of).into_iter();
-    let found = tools.find(|tool| tool.name == wanted);
-    found.map(|tool| (of, tool)).ok_or_else(|| {
+    let kind = queried_kind(view);
+    let items = match kind {
+        ItemKind::Tools => view.operator.state.tools(&of),
+        kind => view.operator.state.items(kind),
+    };
+    let found = items.into_iter().find(|item| item.name == wanted);
+    found.map(|item| (of, kind, item)).ok_or_else(|| {
         let wanted: String = wanted.chars().take(64).collect();
-        Failure::new(ErrorKind::NotFound, format!("no tool is named {wanted:?}"))
+        Failure::new(ErrorKind::NotFound, format!("nothing is named {wanted:?}"))
     })
 }
 
 fn shown(
     view: &View<'_>,
-    (of, tool): &(ViewId, ToolView),
+    (of, kind, tool): &Found,
     (filled_in, problems): Filled<'_>,
     call: Option<Markup>,
 ) -> Page {
     let entry = &entry(tool);
-    let schema = input_schema(entry);
+    let schema = &input_schema(*kind, tool);
+    let to = item_link((of, *kind), &tool.name);
+    let (verb, none) = match kind {
+        ItemKind::Tools => ("Call", "It takes no arguments."),
+        ItemKind::Prompts => ("Get", "It takes no arguments."),
+        _ => ("Read", ""),
+    };
     Page::new(Section::Tools, tool.name.clone()).fixed(html! {
         p .crumb {
             @match of {
                 ViewId::Named(name) => { a href=(format!("/ui/views/{name}")) { "View " (text::line(name)) } }
-                _ => { a href="/ui/tools" { "Tools" } }
+                _ => { a href={ "/ui/tools?kind=" (kind.member()) } { "Tools" } }
             }
         }
         (parts::heading(&tool.name, None))
@@ -91,11 +105,11 @@ fn shown(
                 }
             }
             div {
-                form .card.padded method="post" action=(link(of, &tool.name)) {
+                form .card.padded method="post" action=(to) data-remember {
                     h2 .first { "Try it" }
                     (parts::form_token(view))
-                    (Inputs { schema, id: "argument", filled_in, problems }.show("It takes no arguments."))
-                    button .primary type="submit" { "Call" }
+                    (Inputs { schema, id: "argument", filled_in, problems }.show(none))
+                    button .primary type="submit" { (verb) }
                     p .hint.after {
                         "Questions of the server appear here. Sampling is not available, and roots are limited to the "
                         code { "roots" } " of its configuration."
@@ -107,9 +121,28 @@ fn shown(
     })
 }
 
-/// Schema of the arguments in a tool's entry.
-fn input_schema(entry: &Value) -> &Value {
-    entry.get("inputSchema").unwrap_or(&Value::Null)
+/// Schema of the arguments: of a tool as it declares them, of a prompt as texts, and of a resource
+/// its URI, which completes a template.
+fn input_schema(kind: ItemKind, item: &ToolView) -> Value {
+    let entry = entry(item);
+    let arguments = entry.get("arguments").and_then(Value::as_array);
+    let arguments = || arguments.into_iter().flatten();
+    let name = |argument: &Value| Some(argument.get("name")?.as_str()?.to_owned());
+    match kind {
+        ItemKind::Tools => entry.get("inputSchema").cloned().unwrap_or_default(),
+        ItemKind::Prompts => {
+            let text =
+                |it: &Value| json!({ "type": "string", "description": it.get("description") });
+            let texts = arguments().filter_map(|it| Some((name(it)?, text(it))));
+            let is_required = |it: &&Value| it.get("required") == Some(&Value::Bool(true));
+            let required: Vec<String> = arguments().filter(is_required).filter_map(name).collect();
+            json!({ "properties": texts.collect::<Map<_, _>>(), "required": required })
+        }
+        _ => {
+            let uri = json!({ "type": "string", "title": "URI", "default": item.name });
+            json!({ "properties": { "uri": uri }, "required": ["uri"] })
+        }
+    }
 }
 
 fn hints(annotations: Option<&Value>) -> Vec<&'static str> {
@@ -135,15 +168,15 @@ pub(super) async fn act(view: &View<'_>, form: &Fields) -> Result<FormOutcome, F
         return order_call(view, order, form).await;
     }
     let found = find(view)?;
-    let (of, tool) = &found;
-    let arguments = match arguments::read(input_schema(&entry(tool)), form) {
+    let (of, kind, tool) = &found;
+    let arguments = match arguments::read(&input_schema(*kind, tool), form) {
         Ok(arguments) => arguments,
         Err(problems) => {
             let page = shown(view, &found, (form, &problems), None);
             return Ok(FormOutcome::Page(StatusCode::UNPROCESSABLE_ENTITY, page));
         }
     };
-    let call = (of, tool.name.as_str(), arguments);
+    let call = (of, *kind, tool.name.as_str(), arguments);
     let called = view
         .playground
         .start(view.operator, &view.form_token, call, form)?;

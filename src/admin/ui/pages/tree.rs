@@ -4,12 +4,13 @@ use maud::{Markup, html};
 
 use super::server_rows::{filter, none_fits, page_of, place};
 use super::servers;
-use crate::admin::render::{breaker_text, reason};
+use crate::admin::render::{breaker_text, group_line, reason};
 use crate::admin::status::{ServerStatus, Status};
 use crate::admin::ui::page::{Page, Section, View};
 use crate::admin::ui::paging::{PageLinks, Paged, ROWS};
 use crate::admin::ui::pieces::Row;
 use crate::admin::ui::{parts, text};
+use crate::downstream::GroupView;
 use crate::supervision::{ChildPhase, ChildView};
 
 /// Maximum per-client connections, and maximum breakers, shown per server.
@@ -19,19 +20,24 @@ pub(super) fn page(view: &View<'_>) -> Page {
     let mut status = view.operator.status();
     let servers = std::mem::take(&mut status.servers);
     let count = servers.len();
+    let groups: Vec<Markup> = status
+        .groups
+        .iter()
+        .map(|it| group_node(it, &servers))
+        .collect();
     let paged = page_of(servers, view, place);
     let rows = paged.rows.iter().map(server_node).collect();
     Page::new(Section::Servers, "Supervision tree")
         .fixed(html! { (parts::heading("Servers", Some(servers::add()))) (servers::tabs(view)) })
         .fixed(filter(count, ROWS, view))
         .live_list("tree", rows, |rows| {
-            tree(&status, count, &paged, rows, view)
+            tree(&status, (count, &groups), &paged, rows, view)
         })
 }
 
 fn tree(
     status: &Status,
-    count: usize,
+    (count, groups): (usize, &[Markup]),
     paged: &Paged<ServerStatus>,
     rows: Markup,
     view: &View<'_>,
@@ -51,6 +57,7 @@ fn tree(
                 @for actor in &status.actors {
                     li { (child(actor, &actor.name, Markup::default())) }
                 }
+                @for group in groups { li { (group) } }
                 li {
                     p .node {
                         span .strong { "servers" }
@@ -62,6 +69,21 @@ fn tree(
         }
         @if paged.total == 0 && count > 0 { (none_fits(view)) }
         (PageLinks::of(paged, ("server", "servers")).show(view))
+    }
+}
+
+/// A group with its servers in the order of their starts, each with its state.
+fn group_node(group: &GroupView, servers: &[ServerStatus]) -> Markup {
+    let state = |name: &String| servers.iter().find(|server| server.name == *name);
+    html! {
+        p .node { span { (text::line(&group_line(group))) } }
+        p .node.chain aria-label={ "Servers of the group " (text::plain(&group.name)) } {
+            @for (index, name) in group.servers.iter().enumerate() {
+                @if index > 0 { span .hint aria-hidden="true" { "→" } }
+                a href=(format!("/ui/servers/{name}")) { (text::line(name)) }
+                @if let Some(server) = state(name) { (parts::state(server)) }
+            }
+        }
     }
 }
 
@@ -109,7 +131,9 @@ fn child(child: &ChildView, name: &str, remark: Markup) -> Markup {
         ChildPhase::Up => "good",
         ChildPhase::Idle => "quiet",
         ChildPhase::Backoff | ChildPhase::Broken => "bad",
-        ChildPhase::Starting | ChildPhase::Stopping | ChildPhase::Stopped => "warn",
+        ChildPhase::Waiting | ChildPhase::Starting | ChildPhase::Stopping | ChildPhase::Stopped => {
+            "warn"
+        }
     };
     html! {
         p .node {

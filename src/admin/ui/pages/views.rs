@@ -87,13 +87,17 @@ fn row(view_tools: &ViewTools, view: &View<'_>) -> Markup {
                     a href=(page) { (text::line(&name(&view_tools.view))) }
                     span .badge.quiet { "expose: " (view_tools.settings.expose.name()) }
                 }
-                p .why { (text::code(&view.address(&view_tools.view))) }
+                p .why { code id={ "address-" (page) } { (view.address(&view_tools.view)) } }
                 p .why {
                     @if servers.is_empty() { "all servers" } @else { (text::line(&servers.join(", "))) }
                 }
             }
             span .hint { (text::many(view_tools.tools.len() as u64, "tool", "tools")) }
             span .hint.tokens { (text::count(view_tools.listed_tokens() as u64)) " tokens" }
+            button type="button" hidden data-script data-copy={ "address-" (page) } { "Copy" }
+            @if let ViewId::Named(name) = &view_tools.view {
+                a .button href={ "/ui/config?at=views." (name) } { "Edit" }
+            }
             a .button href=(connect(&view_tools.view)) { "Connect" }
         }
     }

@@ -1,4 +1,4 @@
-//! An MCP client for a single call: opens a session, calls the tool, and relays questions and
+//! An MCP client for a single call: opens a session, sends the request, and relays questions and
 //! answers between the server and the page.
 
 use std::collections::VecDeque;
@@ -64,14 +64,12 @@ impl<'t> Conversation<'t> {
         }
     }
 
-    /// Calls the tool, and waits until it is answered, cancelled or timed out.
-    pub(super) async fn hold(mut self, arguments: Value) -> PlaygroundOutcome {
-        let call = json!({
-            "name": self.call.tool, "arguments": arguments, "_meta": {"progressToken": "call"},
-        });
+    /// Sends the request, and waits until it is answered, cancelled or timed out.
+    pub(super) async fn hold(mut self) -> PlaygroundOutcome {
+        let call = self.call;
         let (cancelled, deadline) = (self.call.cancelled.clone(), sleep(DEADLINE));
         let ended = tokio::select! {
-            ended = self.call(&call) => Some(ended),
+            ended = self.call(&call.request) => Some(ended),
             () = cancelled.cancelled() => None,
             () = deadline => {
                 let within = humantime::format_duration(DEADLINE);
@@ -92,7 +90,10 @@ impl<'t> Conversation<'t> {
         }
     }
 
-    async fn call(&mut self, call: &Value) -> Result<PlaygroundAnswer, Unanswered> {
+    async fn call(
+        &mut self,
+        (method, params): &(&str, Value),
+    ) -> Result<PlaygroundAnswer, Unanswered> {
         // Sampling and roots are not declared: the dashboard offers neither a model nor folders.
         let hello = json!({
             "protocolVersion": REVISION,
@@ -105,7 +106,7 @@ impl<'t> Conversation<'t> {
         }
         self.send(&json!({"jsonrpc": "2.0", "method": "notifications/initialized"}))
             .await?;
-        self.request("tools/call", call).await
+        self.request(method, params).await
     }
 
     async fn request(

@@ -132,10 +132,16 @@ impl PlaygroundAnswer {
         }
         answer.is_tool_error = shown.get("isError") == Some(&Value::Bool(true));
         let mut room = RESULT_MAX;
-        let content = shown.get("content").and_then(Value::as_array);
-        for item in content.into_iter().flatten() {
+        // A tool answers with contents, a prompt with messages, and a resource with its parts.
+        let lists = ["content", "messages", "contents"].into_iter();
+        let items = lists
+            .filter_map(|list| shown.get(list)?.as_array())
+            .flatten();
+        for item in items {
+            let item = item.get("content").unwrap_or(item);
             let text = text_of(item, "text");
-            let kept = text.or(text_of(item, "type")).unwrap_or("?");
+            let kind = text_of(item, "type").or(text_of(item, "mimeType"));
+            let kept = text.or(kind).unwrap_or("?");
             let part = beginning(kept, PART_MAX);
             answer.is_cut |= part.len() < kept.len();
             // Each part takes space on the page, even an empty one.

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use secrecy::ExposeSecret as _;
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
@@ -19,6 +19,7 @@ use tokio_util::sync::CancellationToken;
 use super::fields::Fields;
 use crate::admin::operator::Operator;
 use crate::auth::random_token;
+use crate::catalog::ItemKind;
 use crate::id::ViewId;
 use crate::protocol::{ErrorKind, Failure};
 use conversation::Conversation;
@@ -48,7 +49,11 @@ pub(super) struct PlaygroundCall {
     owner: String,
     /// The view that the call's client uses.
     pub(super) view: ViewId,
+    pub(super) kind: ItemKind,
+    /// The tool, prompt or resource.
     pub(super) tool: String,
+    /// Method and parameters of the request.
+    pub(super) request: (&'static str, Value),
     /// The form as submitted.
     pub(super) form: Fields,
     begun: Instant,
@@ -84,16 +89,17 @@ pub(super) enum PlaygroundOutcome {
 }
 
 impl Playground {
-    /// Calls a tool on behalf of a login. Must be called on an arbiter.
+    /// Calls a tool, gets a prompt or reads a resource on behalf of a login. Must be called on an
+    /// arbiter.
     ///
     /// # Errors
     ///
-    /// Returns the reason why the tool is not called.
+    /// Returns the reason why nothing is sent.
     pub(super) fn start(
         &self,
         operator: &Operator,
         owner: &str,
-        (view, tool, arguments): (&ViewId, &str, Value),
+        (view, kind, tool, arguments): (&ViewId, ItemKind, &str, Value),
         form: &Fields,
     ) -> Result<Arc<PlaygroundCall>, Failure> {
         let (answers, answered) = mpsc::channel(1);
@@ -101,7 +107,9 @@ impl Playground {
             id: random_token().map_err(unable)?.expose_secret().to_owned(),
             owner: owner.to_owned(),
             view: view.clone(),
+            kind,
             tool: tool.to_owned(),
+            request: request(kind, tool, arguments),
             form: form.clone(),
             begun: Instant::now(),
             state: watch::Sender::new(PlaygroundState {
@@ -122,7 +130,7 @@ impl Playground {
         let secrets = operator.state.log.secrets().clone();
         actix_rt::spawn(async move {
             let conversation = Conversation::new(ours, &running.0, answered, secrets);
-            let outcome = conversation.hold(arguments).await;
+            let outcome = conversation.hold().await;
             running.0.end(outcome);
         });
         Ok(call)
@@ -225,6 +233,24 @@ impl Drop for Running {
     }
 }
 
+/// Method and parameters that use an item.
+fn request(kind: ItemKind, name: &str, arguments: Value) -> (&'static str, Value) {
+    let (method, mut params) = match kind {
+        ItemKind::Tools => (
+            "tools/call",
+            json!({ "name": name, "arguments": arguments }),
+        ),
+        ItemKind::Prompts => (
+            "prompts/get",
+            json!({ "name": name, "arguments": arguments }),
+        ),
+        // The only argument is the URI.
+        _ => ("resources/read", arguments),
+    };
+    params["_meta"] = json!({ "progressToken": "call" });
+    (method, params)
+}
+
 fn unable(error: io::Error) -> Failure {
     let message = format!("the tool cannot be called: {error}");
     Failure::new(ErrorKind::Internal, message)
@@ -232,8 +258,6 @@ fn unable(error: io::Error) -> Failure {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     fn call(owner: &str, id: usize) -> Arc<PlaygroundCall> {
@@ -241,7 +265,9 @@ mod tests {
             id: id.to_string(),
             owner: owner.to_owned(),
             view: ViewId::Default,
+            kind: ItemKind::Tools,
             tool: String::new(),
+            request: request(ItemKind::Tools, "", json!({})),
             form: Fields::new(),
             begun: Instant::now(),
             state: watch::Sender::new(PlaygroundState {
