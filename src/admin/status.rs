@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::auth::Effect;
 use crate::downstream::{BreakerView, GroupView, ServerStatusView};
 use crate::protocol::RawJson;
-use crate::sandbox::{KernelSupport, Level, SandboxSettings, promises};
+use crate::sandbox::{KernelSupport, SandboxSettings, promises};
 use crate::supervision::ChildView;
 
 #[cfg_attr(test, derive(schemars::JsonSchema))]
@@ -181,7 +181,7 @@ pub struct ServerStatus {
     /// Absent if the server is intentionally not connected.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub connection: Option<ServerStatusView>,
-    /// Sandbox of its program; absent for a URL, and if none is configured.
+    /// Sandbox of its program; absent for a URL.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sandbox: Option<SandboxView>,
     /// Number of items visible to clients, by kind.
@@ -219,11 +219,8 @@ pub struct UnkeptPromise {
 }
 
 impl SandboxView {
-    /// The sandbox of a server on this kernel; `None` if none is configured.
-    pub fn of(settings: &SandboxSettings, support: &KernelSupport) -> Option<Self> {
-        if settings.level.is_none() && settings.level() == Level::Off {
-            return None;
-        }
+    /// The sandbox of a server on this kernel.
+    pub fn of(settings: &SandboxSettings, support: &KernelSupport) -> Self {
         let mut view = Self {
             level: settings.level().as_str().to_owned(),
             ..Self::default()
@@ -235,7 +232,7 @@ impl SandboxView {
                 Some(why) => view.unkept.push(UnkeptPromise { promise, why }),
             }
         }
-        Some(view)
+        view
     }
 
     /// The promises that are not kept, with the reasons; `None` if all are.

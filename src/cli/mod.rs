@@ -53,10 +53,11 @@ pub use vault::{VaultArguments, VaultVerb};
 #[command(name = "mcpvisor", version, max_term_width = 100)]
 #[command(after_help = "\
 Environment:
-  MCPVISOR_LISTEN  address to listen on, such as 127.0.0.1:12006; overrides PORT and the file
-  PORT, HOST       port and, with PORT, address to listen on; override the file
-  MCPVISOR_DATA    directory of the gateway's state, unless the file names one
-  RUST_LOG         log filter, such as info or mcpvisor=debug")]
+  MCPVISOR_LISTEN         address to listen on, such as 127.0.0.1:12006; overrides PORT and the file
+  PORT, HOST              port and, with PORT, address to listen on; override the file
+  MCPVISOR_DATA           directory of the gateway's state, unless the file names one
+  MCPVISOR_SANDBOX_LEVEL  off, standard or strict, unless the file names the level of the sandbox
+  RUST_LOG                log filter, such as info or mcpvisor=debug")]
 pub struct Arguments {
     /// Configuration file [default: ./config.toml (not for `stdio`), then
     /// ~/.config/mcpvisor/config.toml, then built-in defaults]

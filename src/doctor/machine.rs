@@ -88,7 +88,7 @@ pub(super) async fn sandbox() -> Vec<Finding> {
         ..SandboxSettings::default()
     };
     let support = kernel_support().await;
-    let found = SandboxView::of(&settings, &support).unwrap_or_default();
+    let found = SandboxView::of(&settings, &support);
     let kept = format!("this kernel keeps {} of servers", found.kept.join(", "));
     let mut findings = Vec::new();
     if !found.kept.is_empty() {

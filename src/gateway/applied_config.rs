@@ -173,8 +173,8 @@ impl AppliedConfig {
     }
 
     fn apply(&mut self, mut loaded: Loaded) {
+        check_sandboxes(&mut loaded, &self.sandbox);
         let support = self.sandbox.support();
-        check_sandboxes(&mut loaded, support);
         let plan = Plan::between(&self.config, &loaded.config);
         self.fingerprint = loaded.fingerprint;
         self.state.config.store(Arc::new(ConfigView {

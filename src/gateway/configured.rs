@@ -8,7 +8,7 @@ use crate::auth::Policy;
 use crate::config::{Config, Loaded, Plan, ServerEntry, ServerState};
 use crate::downstream::{ServerSettings, start_kind};
 use crate::publisher::{Arrangement, FirstListWait};
-use crate::sandbox::KernelSupport;
+use crate::sandbox::{KernelSupport, SandboxHost};
 
 /// Servers that can be started, in config order.
 pub(super) fn ready_servers(config: &Config) -> Vec<Arc<ServerSettings>> {
@@ -84,16 +84,48 @@ pub(super) fn configured_servers(
 /// The sandbox of a server that is a program.
 fn sandbox(server: &ServerEntry, support: &KernelSupport) -> Option<SandboxView> {
     let settings = server.sandbox()?;
-    SandboxView::of(settings, support)
+    Some(SandboxView::of(settings, support))
 }
 
 /// Applies what the kernel offers to a configuration that was read: refuses strict servers that it
 /// cannot confine, and warns of promises that it does not keep to others.
-pub(super) fn check_sandboxes(loaded: &mut Loaded, support: &KernelSupport) {
+pub(super) fn check_sandboxes(loaded: &mut Loaded, host: &SandboxHost) {
+    let support = host.support();
     refuse_unkept(&mut loaded.config, support);
     let warning = warn_of_unkept(&loaded.config, support);
     loaded.warnings.extend(warning);
+    loaded
+        .warnings
+        .extend(warn_of_default(&loaded.config, host));
 }
+
+/// Notes whether an earlier version ran the servers without a sandbox, and returns the notice.
+pub(super) fn note_earlier(
+    config: &Config,
+    host: &SandboxHost,
+    ran_unconfined: bool,
+) -> Option<String> {
+    host.note_earlier(ran_unconfined);
+    let notice = warn_of_default(config, host)?;
+    log::warn!("{notice}");
+    Some(notice)
+}
+
+/// Says what changes for servers that an earlier version ran without a sandbox, and that have one
+/// because the configuration sets no level.
+fn warn_of_default(config: &Config, host: &SandboxHost) -> Option<String> {
+    let mut servers = config.servers.iter().filter_map(ServerEntry::sandbox);
+    let is_new = host.ran_unconfined() && servers.any(|settings| settings.level.is_none());
+    is_new.then(|| NEW_SANDBOX.to_owned())
+}
+
+/// The notice about the sandbox that a configuration of an earlier version gets.
+const NEW_SANDBOX: &str = "servers that are programs now run in a sandbox: each has a home of its own \
+    (`HOME`), writes only there and to its `cwd`, `roots` and the paths in its `args` and `env`, and \
+    sees no secrets (such as ~/.ssh, ~/.aws, ~/.npmrc and the gateway's data), no sockets of Docker, \
+    D-Bus or the SSH agent, and no other processes; `sandbox = { read = […], write = […], \
+    unix_sockets = […] }` of a server allows more, `sandbox = \"off\"` switches it off, and \
+    `mcpvisor notices` dismisses this notice; see docs/sandbox.md";
 
 /// Refuses strict servers to which this kernel does not keep every promise.
 fn refuse_unkept(config: &mut Config, support: &KernelSupport) {

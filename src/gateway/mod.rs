@@ -56,7 +56,7 @@ use build::{TreeInputs, build};
 pub use config_file::{ConfigFile, ConfigOverrides};
 use config_reader::ConfigReader;
 use config_task::{ConfigTask, Hangup};
-use configured::{check_sandboxes, config_view, ready_servers};
+use configured::{check_sandboxes, config_view, note_earlier, ready_servers};
 use history::start_history;
 use operator::operator;
 use place::{listen_for_metrics, register, shown_address};
@@ -116,12 +116,14 @@ pub struct Gateway {
     _registration: Option<Registration>,
 }
 
-/// Detects what the kernel offers, and applies it to the configuration.
-async fn sandbox(loaded: &mut Loaded) -> SandboxHost {
-    let files = loaded.files.iter().map(|file| file.path.clone());
-    let host = SandboxHost::start(&loaded.config.data_dir, files.collect()).await;
-    check_sandboxes(loaded, host.support());
-    host
+/// Detects what the kernel offers, while the gateway opens its files. The configured data directory
+/// holds the homes of servers and is hidden from them, also by gateways for one client, whose own
+/// directories are in it.
+fn start_sandbox(loaded: &Loaded) -> AbortOnDropHandle<SandboxHost> {
+    let data_dir = loaded.config.data_dir.clone();
+    let files = loaded.files.iter().map(|file| file.path.clone()).collect();
+    let host = async move { SandboxHost::start(&data_dir, files).await };
+    AbortOnDropHandle::new(actix_rt::spawn(host))
 }
 
 async fn restore_sessions(state: &GatewayState, servers: &[Arc<ServerSettings>]) {
@@ -147,6 +149,7 @@ impl Gateway {
         log: LogRecords,
     ) -> Result<Self, StartError> {
         let hangup = Hangup::listen()?;
+        let sandbox = start_sandbox(&loaded);
         let mut locked = None;
         if let Clients::Stdio(_) = &clients {
             let (path, directory) = lock_free_data_dir(&loaded.config.data_dir).await?;
@@ -156,7 +159,7 @@ impl Gateway {
         // Too large for the stack of the caller.
         Box::pin(Self::start_in(
             locked,
-            (file, loaded),
+            (file, loaded, sandbox),
             clients,
             (hangup, log),
         ))
@@ -165,28 +168,32 @@ impl Gateway {
 
     async fn start_in(
         locked: Option<DataDir>,
-        (file, mut loaded): (ConfigFile, Loaded),
+        (file, mut loaded, sandbox): (ConfigFile, Loaded, AbortOnDropHandle<SandboxHost>),
         mut clients: Clients,
         (hangup, log): (Hangup, LogRecords),
     ) -> Result<Self, StartError> {
         let reader = ConfigReader::start(file, &loaded);
-        let sandbox = sandbox(&mut loaded).await;
-        let config = loaded.config;
-        add_secrets_of(&config, log.secrets());
+        let config = &loaded.config;
+        add_secrets_of(config, log.secrets());
         let (place, kept) = open_data_dir(&config.data_dir, locked, clients.is_http()).await?;
         let OpenedPlace { lease, store, .. } = &place;
         let certificate = CertificateWatch::start(&config.front.tls)?;
-        let (listener, shares_socket) = open_listener(&mut clients, &config)?;
+        let (listener, shares_socket) = open_listener(&mut clients, config)?;
         let metrics_listener = config.metrics_listen.map(listen_for_metrics).transpose()?;
         let spawner = Spawner::start(ProcessOwner::new(kept.owner, Uuid::new_v4()))?;
         let endpoints = AdminEndpoints::default();
         let tls = || certificate.as_ref().map(CertificateWatch::tls);
-        let server = Rc::new(start_front(listener, tls(), &config, &endpoints).await?);
+        let server = Rc::new(start_front(listener, tls(), config, &endpoints).await?);
         let address = shown_address(&server, &config.front);
         let arbiters = Arbiters::adopt(server.workers.clone())?;
-        let registration = register(&config, loaded.path.as_deref(), &address);
+        let registration = register(config, loaded.path.as_deref(), &address);
+        let sandbox = sandbox.await.map_err(io::Error::from)?;
+        check_sandboxes(&mut loaded, &sandbox);
+        let config = loaded.config;
         let (servers, counters) = (ready_servers(&config), Counters::default());
         let saved = SavedState::load_or_forget(store, &config, &servers, &log).await?;
+        let notice = note_earlier(&config, &sandbox, saved.ran_unconfined);
+        loaded.warnings.extend(notice);
         let crashes = start_crashes(&config, (&counters, lease))?;
         let inputs = TreeInputs {
             arbiters: &arbiters,

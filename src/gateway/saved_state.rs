@@ -3,13 +3,15 @@
 use std::io;
 use std::sync::Arc;
 
+use bytes::Bytes;
+
 use crate::admin::DismissedNotices;
 use crate::calls::SealingKeys;
 use crate::catalog::ServerPart;
 use crate::config::Config;
 use crate::downstream::ServerSettings;
 use crate::publisher::{Pins, StartTimes, load_parts};
-use crate::store::{DurableStore, StoreError};
+use crate::store::{DurableStore, Store, StoreError};
 use crate::telemetry::{LogRecords, unix_millis};
 
 /// State of the previous process.
@@ -20,6 +22,24 @@ pub(super) struct SavedState {
     pub(super) sealing: Arc<SealingKeys>,
     pub(super) pins: Pins,
     pub(super) dismissed: Arc<DismissedNotices>,
+    /// Whether an earlier version ran the servers of this directory without a sandbox.
+    pub(super) ran_unconfined: bool,
+}
+
+/// Key of the record that tells whether an earlier version, which had no sandbox by default, has
+/// used the directory.
+const RAN_UNCONFINED: &str = "ran-unconfined";
+
+/// Whether servers ran without a sandbox before, which is recorded at the first start: a directory
+/// with lists and without a record is of an earlier version.
+async fn ran_unconfined(store: &dyn Store, has_lists: bool) -> Result<bool, StoreError> {
+    if let Some(recorded) = store.get(RAN_UNCONFINED).await? {
+        return Ok(*recorded == *b"true");
+    }
+    let record = if has_lists { "true" } else { "false" };
+    let recorded = Bytes::from_static(record.as_bytes());
+    store.put(RAN_UNCONFINED, recorded, None).await?;
+    Ok(has_lists)
 }
 
 impl SavedState {
@@ -52,8 +72,10 @@ impl SavedState {
     ) -> Result<Self, StoreError> {
         let names: Vec<&str> = config.servers.iter().map(|s| s.name.as_str()).collect();
         let configured = |name: &str| names.contains(&name);
+        let parts = load_parts(&**store, servers, configured).await?;
         Ok(Self {
-            parts: load_parts(&**store, servers, configured).await?,
+            ran_unconfined: ran_unconfined(&**store, !parts.is_empty()).await?,
+            parts,
             pins: Pins::load(store.clone(), unix_millis, log, configured).await?,
             start_times: StartTimes::load(store.clone()).await?,
             dismissed: Arc::new(DismissedNotices::load(store.clone()).await?),

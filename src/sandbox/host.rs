@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf, absolute};
 use std::process::Stdio;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tokio::process::Command;
@@ -25,6 +26,7 @@ struct Host {
     data_dir: PathBuf,
     gateway_files: Vec<PathBuf>,
     support: KernelSupport,
+    ran_unconfined: AtomicBool,
 }
 
 impl SandboxHost {
@@ -36,7 +38,20 @@ impl SandboxHost {
             data_dir: whole(data_dir),
             gateway_files: gateway_files.iter().map(|path| whole(path)).collect(),
             support: kernel_support().await,
+            ran_unconfined: AtomicBool::new(false),
         }))
+    }
+
+    /// Notes whether an earlier version ran the servers of this gateway without a sandbox.
+    pub fn note_earlier(&self, ran_unconfined: bool) {
+        self.0
+            .ran_unconfined
+            .store(ran_unconfined, Ordering::Relaxed);
+    }
+
+    /// Whether an earlier version ran the servers of this gateway without a sandbox.
+    pub fn ran_unconfined(&self) -> bool {
+        self.0.ran_unconfined.load(Ordering::Relaxed)
     }
 
     pub fn support(&self) -> &KernelSupport {

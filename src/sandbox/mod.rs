@@ -4,6 +4,8 @@
 //! The gateway decides (`plan`), and starts itself as a launcher (`launcher`) that confines itself
 //! and then runs the program.
 
+#[cfg(unix)]
+mod child;
 mod confinement;
 mod host;
 #[cfg(target_os = "linux")]
@@ -14,6 +16,8 @@ mod promises;
 mod refusal;
 mod settings;
 
+#[cfg(unix)]
+pub(crate) use child::before_exec;
 pub(crate) use confinement::{Confinement, Namespaces};
 pub(crate) use host::OWN_BINARY;
 pub use host::{SandboxHost, kernel_support};

@@ -1,7 +1,7 @@
 //! How a server is confined, as configured.
 
 /// The level of servers whose configuration names none.
-pub const DEFAULT_LEVEL: Level = Level::Off;
+pub const DEFAULT_LEVEL: Level = Level::Standard;
 
 /// How much a server is confined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,6 +15,13 @@ pub enum Level {
 }
 
 impl Level {
+    /// All levels with their names, the weakest first.
+    pub const NAMED: &[(&str, Self)] = &[
+        ("off", Self::Off),
+        ("standard", Self::Standard),
+        ("strict", Self::Strict),
+    ];
+
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Off => "off",

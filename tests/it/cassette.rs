@@ -7,7 +7,7 @@ use crate::support::{Client, Gateway, Setup, example, failure_of, names, quick, 
 
 #[tokio::test]
 async fn a_recorded_server_is_replayed_with_its_crash() {
-    let gateway = Gateway::start(&(quick() + &example("a"))).await;
+    let gateway = Gateway::sandboxed(&(quick() + &example("a"))).await;
     let client = Client::open(&gateway).await;
     let real = client.get("tools/list", json!({})).await;
     let generation = gateway.generation("a").await;
@@ -31,7 +31,7 @@ async fn a_recorded_server_is_replayed_with_its_crash() {
         "[servers.a]\ncommand = \"${{MCPVISOR_EXE}}\"\nargs = [\"replay\", \"{}\"]\n",
         cassette.display()
     );
-    let replaying = Setup::new(&(quick() + &replay)).serve().await;
+    let replaying = Setup::new(&(quick() + &replay)).sandboxed().serve().await;
     let client = Client::open(&replaying).await;
     let listed = client.get("tools/list", json!({})).await;
     assert_eq!(names(&listed["tools"]), names(&real["tools"]));

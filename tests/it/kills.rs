@@ -129,7 +129,7 @@ impl Mortal {
 
 /// A gateway with a server for each row.
 async fn with_servers(rows: usize, transport: Transport, extra: &str) -> (Gateway, Vec<Mortal>) {
-    let setup = Setup::new("");
+    let setup = Setup::new("").sandboxed();
     let servers = (0..rows).map(|row| Mortal::new(&setup, transport, format!("row{row}")));
     let servers: Vec<Mortal> = servers.collect();
     let configs = servers.iter().map(|server| server.config() + extra);

@@ -66,6 +66,7 @@ mod retries;
 mod rollouts;
 #[cfg(target_os = "linux")]
 mod sandbox;
+mod sandbox_default;
 mod sdk;
 mod secrecy;
 mod server_cards;

@@ -11,7 +11,7 @@ use crate::support::{
 #[tokio::test]
 async fn a_server_at_its_memory_limit_ends_with_that_reason_and_comes_back() {
     let limits = "[servers.py.limits]\nmemory_max = \"128MiB\"\n";
-    let gateway = Gateway::start(&(quick() + &python("py", "") + limits)).await;
+    let gateway = Gateway::sandboxed(&(quick() + &python("py", "") + limits)).await;
     let client = Client::open(&gateway).await;
     let lost = gateway.generation("py").await;
     let huge = json!({"bytes": 512_u64 << 20});
@@ -74,7 +74,7 @@ async fn injected_faults_are_loud_and_concern_one_server_only() {
 async fn a_crash_leaves_a_report_without_secrets() {
     let server = "IT_SECRET = \"hunter2-hunter2\"";
     let config = quick() + &python("py", server) + "[recorder]\nbodies = \"1KiB\"\n";
-    let gateway = Gateway::start(&config).await;
+    let gateway = Gateway::sandboxed(&config).await;
     let client = Client::open(&gateway).await;
     let crash = async {
         until("the call under way", || async {

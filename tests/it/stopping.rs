@@ -103,7 +103,7 @@ async fn stopping_takes_grandchildren_and_tells_http_servers() {
 async fn a_killed_gateway_leaves_no_child() {
     let own = "sharing = \"session\"\n";
     let config = format!("{}{own}{}", example("example"), python("py", ""));
-    let mut gateway = Gateway::start(&config).await;
+    let mut gateway = Gateway::sandboxed(&config).await;
     let client = Client::that_can(&gateway, json!({"elicitation": {}})).await;
     client.call("example__echo", json!({"message": "m"})).await;
     assert_eq!(gateway.server_pids("example").len(), 2);
@@ -236,7 +236,7 @@ async fn a_crash_of_a_server_takes_what_left_its_group() {
 #[tokio::test]
 async fn a_server_that_ignores_its_end_is_killed() {
     let script = "import signal, sys, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\nwhile True: time.sleep(60)\n";
-    let setup = Setup::new("");
+    let setup = Setup::new("").sandboxed();
     std::fs::write(setup.path("stubborn.py"), script).unwrap();
     let config = format!(
         "{}[servers.stubborn]\ncommand = \"python3\"\nargs = [\"{}\"]\nenv = {{ IT_MARK = \"${{IT_MARK}}\", IT_SERVER = \"stubborn\" }}\n",

@@ -23,7 +23,7 @@ async fn replaced(gateway: &Gateway, server: &str, old: i32) -> i32 {
 #[tokio::test]
 async fn a_killed_server_fails_its_calls_at_once_and_comes_back() {
     let config = format!("{}{}{}", quick(), example("victim"), example("other"));
-    let gateway = Gateway::start(&config).await;
+    let gateway = Gateway::sandboxed(&config).await;
     let (client, bystander) = (Client::open(&gateway).await, Client::open(&gateway).await);
     let steps = json!({"steps": 1000, "delay_ms": 100});
     let (id, mut events) = client.start("victim__slow", steps.clone()).await;
@@ -133,7 +133,7 @@ async fn a_call_may_wait_for_a_server_that_is_restarting() {
 async fn a_stopped_server_is_noticed_and_replaced() {
     let limits = "ping_every = \"200ms\"\nping_timeout = \"300ms\"\n";
     let config = format!("{}{}{limits}", quick(), example("example"));
-    let gateway = Gateway::start(&config).await;
+    let gateway = Gateway::sandboxed(&config).await;
     let client = Client::open(&gateway).await;
     let pid = gateway.server_pid("example");
     signal(pid, Signal::STOP);

@@ -1,4 +1,4 @@
-"""Public servers and clients with the gateway between them: `real.py TARGET [servers | clients | crowd | search | logins | cold]`."""
+"""Public servers and clients with the gateway between them: `real.py TARGET [PART]...`, as run.sh names the parts."""
 
 import pathlib
 import sys
@@ -9,12 +9,13 @@ import clients
 import cold
 import crowd
 import logins
+import public
 import search
 import servers
 from support import Place
 
 # Runs when nothing is named; `cold` downloads for minutes.
-USUAL = ["servers", "clients", "crowd", "search", "logins"]
+USUAL = ["servers", "public", "clients", "crowd", "search", "logins"]
 
 
 def main():
@@ -24,6 +25,7 @@ def main():
         directory = pathlib.Path(directory)
         tests = {
             "servers": lambda: servers.test(place, directory),
+            "public": lambda: public.test(place, directory),
             "clients": lambda: clients.test(place),
             "crowd": lambda: crowd.test(place, directory / "crowd"),
             "search": lambda: search.test(place, directory),

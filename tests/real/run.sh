@@ -3,9 +3,10 @@
 # or later, Node with npm, git and the network for packages; what is installed is kept in the
 # target directory.
 #
-#   tests/real/run.sh [servers | clients | crowd | search | logins | cold]...
+#   tests/real/run.sh [servers | public | clients | crowd | search | logins | cold]...
 #
-# REAL_COLD=1 adds `cold`: thirty servers of npx, which download for minutes.
+# REAL_COLD=1 adds `cold`: thirty servers of npx, which download for minutes. `public` compares four servers
+# of public.txt with and without a sandbox, and all of them with REAL_PUBLIC=all, which takes half an hour.
 set -euo pipefail
 
 cd "$(dirname "$0")/../.."
@@ -60,7 +61,7 @@ install_python() {
 jobs=()
 install_node & jobs+=($!)
 install_npm & jobs+=($!)
-for name in servers sdk-1 sdk-2; do
+for name in servers sdk-1 sdk-2 uv; do
   install_python $name & jobs+=($!)
 done
 for job in "${jobs[@]}"; do
@@ -71,7 +72,7 @@ done
 
 parts=("$@")
 if [ ${#parts[@]} = 0 ]; then
-  parts=(servers clients crowd search logins)
+  parts=(servers public clients crowd search logins)
   if [ "${REAL_COLD:-}" = 1 ]; then
     parts+=(cold)
   fi

@@ -32,7 +32,7 @@ pub struct ConfiguredServer {
     pub id: String,
     pub name: String,
     pub state: ConfiguredState,
-    /// Its sandbox, if one is configured.
+    /// The sandbox of its program.
     pub sandbox: Option<SandboxView>,
 }
 

@@ -206,6 +206,8 @@ fn facts(server: &ServerStatus) -> Vec<String> {
     if trouble != Trouble::Refusing {
         facts.push(reason(server));
     }
+    // Before what a narrow terminal cuts.
+    facts.extend(server.sandbox.iter().filter_map(sandbox_trouble));
     facts.extend(server.connection.iter().flat_map(connection_facts));
     facts.extend(ITEM_WORDS.iter().filter_map(|(kind, one, more)| {
         let count = positive(server.item_count(kind) as u64)?;
@@ -221,7 +223,6 @@ fn facts(server: &ServerStatus) -> Vec<String> {
             facts.extend(last_exit(shared).map(|exit| format!("last exit: {exit}")));
         }
     }
-    facts.extend(server.sandbox.iter().filter_map(sandbox_trouble));
     facts.retain(|fact| !fact.is_empty());
     facts
 }

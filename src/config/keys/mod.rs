@@ -128,7 +128,7 @@ pub(crate) fn read(root: &Section<'_>, config: &mut Config) {
     SupervisionTable::read(&root.table("supervision"), &mut server.supervision);
     BreakerTable::read(&root.table("breaker"), &mut server.resilience.breaker);
     RecorderTable::read(&root.table("recorder"), &mut server.recorder);
-    SandboxTable::read(&root.table("sandbox"), &mut server.sandbox);
+    sandbox::read_for_all(&root.table("sandbox"), &mut server.sandbox);
     ResourcesTable::read(&root.table("resources"), &mut server.names);
 }
 

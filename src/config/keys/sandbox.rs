@@ -5,16 +5,17 @@ use serde_json::{Value as Json, json};
 use crate::config::checks::{NOT_EMPTY, not_empty};
 use crate::config::declaration::kinds::{ChoiceKind, TableKind, choice, optional, table};
 use crate::config::declaration::texts::{TextListKind, texts};
-use crate::config::declaration::{KeyTable, ValueKind, keys};
+use crate::config::declaration::{KeyTable, Keys as _, ValueKind, keys};
+use crate::config::environment::trimmed_var;
+use crate::config::problem::Problem;
 use crate::config::section::Section;
 use crate::sandbox::{Level, Network, SandboxSettings};
 
+/// Variable with the level of servers for which the configuration sets none.
+const LEVEL_VARIABLE: &str = "MCPVISOR_SANDBOX_LEVEL";
+
 fn level() -> ChoiceKind<Level> {
-    choice(&[
-        ("off", Level::Off),
-        ("standard", Level::Standard),
-        ("strict", Level::Strict),
-    ])
+    choice(Level::NAMED)
 }
 
 fn network() -> ChoiceKind<Network> {
@@ -30,7 +31,8 @@ keys! {
     /// [servers.NAME.sandbox]. Paths can begin with "~/".
     SandboxTable for SandboxSettings {
         /// All rights of the gateway's user ("off"), its own places and no secrets ("standard"), or
-        /// listed paths only ("strict"). Default: "off".
+        /// listed paths only ("strict"). Default: MCPVISOR_SANDBOX_LEVEL in the environment, else
+        /// "standard".
         level: optional(level(), "\"standard\"");
         /// Paths that it may read although its level hides them.
         read: paths("[\"~/.aws\"]");
@@ -42,6 +44,25 @@ keys! {
         unix_sockets: paths("[\"/run/docker.sock\"]");
         /// Devices that it may use.
         devices: paths("[\"/dev/dri\"]");
+    }
+}
+
+/// Reads `[sandbox]`. The environment sets a level that the file does not.
+pub(super) fn read_for_all(section: &Section<'_>, settings: &mut SandboxSettings) {
+    SandboxTable::read(section, settings);
+    let environment = section.reader.interpolation.environment;
+    let Some(name) = trimmed_var(environment, LEVEL_VARIABLE) else {
+        return;
+    };
+    let named = Level::NAMED.iter().find(|(known, _)| *known == name);
+    match named {
+        Some((_, level)) => settings.level = settings.level.or(Some(*level)),
+        None => section.reader.problem(Problem::new(
+            "sandbox.level",
+            format!(
+                "the environment variable `{LEVEL_VARIABLE}` must be `off`, `standard` or `strict`"
+            ),
+        )),
     }
 }
 

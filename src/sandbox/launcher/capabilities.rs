@@ -3,8 +3,7 @@
 use rustix::io;
 use rustix::thread::{
     CapabilitySet, CapabilitySets, capabilities, capability_is_in_bounding_set,
-    clear_ambient_capability_set, configure_capability_in_ambient_set,
-    remove_capability_from_bounding_set, set_capabilities,
+    clear_ambient_capability_set, remove_capability_from_bounding_set, set_capabilities,
 };
 
 /// Capabilities that a server keeps if it runs as root: files of other owners, other users, low ports.
@@ -24,20 +23,16 @@ pub(super) fn is_privileged() -> bool {
     held.is_ok_and(|held| held.contains(CapabilitySet::SYS_ADMIN))
 }
 
-/// Lets process 1 mount its `/proc`: without this, a user other than root loses all capabilities of
-/// the user namespace when it executes a program. Keeps only these, because process 1 can open the
-/// status pipe of a process with no more capabilities than its own.
-pub(super) fn pass_on() -> io::Result<()> {
+/// Drops all capabilities of a new user namespace but those with which process 1 mounts its `/proc`
+/// and drops the rest.
+pub(super) fn keep_needed() -> io::Result<()> {
     let needed = CapabilitySet::SYS_ADMIN.union(CapabilitySet::SETPCAP);
     let all = CapabilitySets {
         effective: needed,
         permitted: needed,
-        inheritable: needed,
+        inheritable: CapabilitySet::empty(),
     };
-    set_capabilities(None, all)?;
-    needed
-        .iter()
-        .try_for_each(|it| configure_capability_in_ambient_set(it, true))
+    set_capabilities(None, all)
 }
 
 /// Drops what a server does not need; an ordinary user in a user namespace loses all.

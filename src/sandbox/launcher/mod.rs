@@ -7,8 +7,9 @@
 //!          └─ the server, which dies with `init`, like all that it started
 //! ```
 //!
-//! Without a namespace for processes, the launcher confines itself and executes the server. Both
-//! processes use one thread and little memory, because every server has them.
+//! Without a namespace for processes, the launcher confines itself and executes the server. Every
+//! server has both processes, so they use one thread and little memory: `init` is forked and executes
+//! nothing, because the loader would write a megabyte of addresses into the data of a second program.
 
 mod capabilities;
 mod covers;
@@ -24,16 +25,13 @@ use std::fs::DirBuilder;
 use std::io::{self, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, symlink};
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
-use std::process::{Command, ExitCode};
+use std::process::{Command, ExitCode, ExitStatus, exit};
 
 use nix::sys::signal::{SigSet, Signal};
 use rustix::process::{WaitOptions, wait};
 
-use super::{Confinement, LAUNCHER, ORDER_VARIABLE, OUTER, OWN_BINARY, PROBE};
+use super::{Confinement, ORDER_VARIABLE, OUTER, OWN_BINARY, PROBE, before_exec};
 use status::{ServerEnd, StatusPipe, StatusWriter};
-
-/// The stage of process 1.
-const INIT: &str = "init";
 
 /// Exit codes of a launcher that could not run the server, as of shells and `sysexits.h`.
 const NOT_FOUND: u8 = 127;
@@ -62,26 +60,29 @@ impl<T, E: Into<io::Error>> Step<T> for Result<T, E> {
     }
 }
 
-/// Runs the stage that the arguments name: `STAGE [PLACE] PROGRAM ARGUMENT…`.
+/// Runs the stage that the arguments name: `STAGE PROGRAM ARGUMENT…`.
 pub(super) fn run(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
     let stage = arguments.next().unwrap_or_default();
-    let outcome = match stage.to_str() {
-        Some(OUTER) => outer(arguments),
-        Some(INIT) => init(arguments),
-        Some(PROBE) => return probe::run(arguments),
-        _ => Err(LaunchError::Arguments("this command is internal")),
-    };
-    outcome.unwrap_or_else(|error| {
-        let _ = writeln!(io::stderr(), "mcpvisor: {error}");
-        ExitCode::from(match error {
-            LaunchError::Program(_, error) if error.kind() == io::ErrorKind::NotFound => NOT_FOUND,
-            LaunchError::Program(..) => NOT_EXECUTABLE,
-            LaunchError::Arguments(_) | LaunchError::System(..) => SYSTEM_ERROR,
-        })
+    ExitCode::from(match stage.to_str() {
+        Some(OUTER) => code(outer(arguments)),
+        Some(PROBE) => return probe::run(),
+        _ => code(Err(LaunchError::Arguments("this command is internal"))),
     })
 }
 
-fn outer(arguments: impl Iterator<Item = OsString>) -> Result<ExitCode, LaunchError> {
+/// The exit code of a stage; reports an error.
+fn code(outcome: Result<u8, LaunchError>) -> u8 {
+    outcome.unwrap_or_else(|error| {
+        let _ = writeln!(io::stderr(), "mcpvisor: {error}");
+        match error {
+            LaunchError::Program(_, error) if error.kind() == io::ErrorKind::NotFound => NOT_FOUND,
+            LaunchError::Program(..) => NOT_EXECUTABLE,
+            LaunchError::Arguments(_) | LaunchError::System(..) => SYSTEM_ERROR,
+        }
+    })
+}
+
+fn outer(arguments: impl Iterator<Item = OsString>) -> Result<u8, LaunchError> {
     let confinement = order()?;
     for directory in &confinement.create {
         let mut builder = DirBuilder::new();
@@ -97,38 +98,42 @@ fn outer(arguments: impl Iterator<Item = OsString>) -> Result<ExitCode, LaunchEr
         namespaces::enter(namespaces).step("namespaces")?;
         covers::hide(&confinement).step("hidden paths")?;
     }
+    let mut server = server(arguments)?;
     if !namespaces.processes {
         confine(&confinement)?;
-        let mut server = server(arguments)?;
         let error = server.exec();
         return Err(LaunchError::Program(server.get_program().to_owned(), error));
     }
     // A signal for the group is the server's. Process 1 needs no mask: the kernel protects it.
-    let mask = SigSet::all();
-    mask.thread_block().step("signals")?;
+    SigSet::all().thread_block().step("signals")?;
     let status = StatusPipe::open().step("pipe")?;
-    let mut init = Command::new(OWN_BINARY);
-    init.arg0("mcpvisor").args([LAUNCHER, INIT]);
-    init.arg(status.place()).args(arguments);
-    let mut init = init.spawn().step("process 1")?;
-    drop(confinement);
-    let exit = init.wait().step("process 1")?;
+    let writer = status.writer().step("pipe")?;
+    let exit = forked(move || code(init(&confinement, &mut server, &writer))).step("process 1")?;
     Ok(end_as(status.read().unwrap_or_else(|| exit.into())))
 }
 
-fn init(mut arguments: impl Iterator<Item = OsString>) -> Result<ExitCode, LaunchError> {
-    let confinement = order()?;
-    let status = StatusWriter::open(&arguments.next().unwrap_or_default());
+/// Runs process 1 in a child, which is this program, and waits for its end.
+fn forked(mut run: impl FnMut() -> u8 + Send + Sync + 'static) -> io::Result<ExitStatus> {
+    let mut child = Command::new(OWN_BINARY);
+    // The child ends before it would execute a program, which also ends the wait of `spawn`.
+    before_exec(&mut child, move || exit(run().into()));
+    child.spawn()?.wait()
+}
+
+fn init(
+    confinement: &Confinement,
+    server: &mut Command,
+    status: &StatusWriter,
+) -> Result<u8, LaunchError> {
     rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))
         .step("death signal")?;
-    if status.as_ref().is_some_and(StatusWriter::is_unread) {
+    if status.is_unread() {
         // The outer process ended before it could take this one along.
-        return Ok(ExitCode::FAILURE);
+        return Ok(1);
     }
     SigSet::all().thread_unblock().step("signals")?;
     namespaces::mount_proc().step("/proc")?;
-    confine(&confinement)?;
-    let mut server = server(arguments)?;
+    confine(confinement)?;
     let spawned = server.spawn();
     let child = spawned.map_err(|error| {
         let program = server.get_program().to_owned();
@@ -140,12 +145,10 @@ fn init(mut arguments: impl Iterator<Item = OsString>) -> Result<ExitCode, Launc
             continue;
         };
         if ended.as_raw_pid() == pid {
-            let end = ServerEnd::from(std::process::ExitStatus::from_raw(exit.as_raw()));
-            if let Some(status) = status {
-                status.write(end);
-            }
+            let end = ServerEnd::from(ExitStatus::from_raw(exit.as_raw()));
+            status.write(end);
             // The kernel kills all that is left in the namespace.
-            return Ok(ExitCode::from(end.shell_code()));
+            return Ok(end.shell_code());
         }
     }
 }
@@ -176,8 +179,8 @@ fn confine(confinement: &Confinement) -> Result<(), LaunchError> {
     Ok(())
 }
 
-/// Ends this process as the server ended.
-fn end_as(end: ServerEnd) -> ExitCode {
+/// The exit code of a server, or the end of this process by the signal that ended the server.
+fn end_as(end: ServerEnd) -> u8 {
     if let ServerEnd::Signal(number) = end
         && let Ok(signal) = Signal::try_from(number)
     {
@@ -190,5 +193,5 @@ fn end_as(end: ServerEnd) -> ExitCode {
         let _ = nix::sys::signal::raise(signal);
         let _ = SigSet::all().thread_unblock();
     }
-    ExitCode::from(end.shell_code())
+    end.shell_code()
 }

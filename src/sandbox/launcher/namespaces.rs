@@ -6,7 +6,7 @@ use std::io;
 use nix::sched::{CloneFlags, unshare};
 use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_change};
 
-use super::capabilities::{is_privileged, pass_on};
+use super::capabilities::{is_privileged, keep_needed};
 use crate::sandbox::Namespaces;
 
 /// Enters the namespaces for mounts and System V IPC, and the others that are asked for. Process 1
@@ -28,7 +28,7 @@ pub(super) fn enter(namespaces: Namespaces) -> io::Result<()> {
         fs::write("/proc/self/setgroups", "deny")?;
         fs::write("/proc/self/uid_map", format!("{user} {user} 1"))?;
         fs::write("/proc/self/gid_map", format!("{group} {group} 1"))?;
-        pass_on()?;
+        keep_needed()?;
     }
     // Mounts of the system still arrive here, but none leaves.
     let all = MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC;

@@ -1,20 +1,13 @@
 //! Finds out what this kernel offers to this user, by confining this process.
 
-use std::ffi::OsString;
 use std::io::{self, Write as _};
-use std::process::{Command, ExitCode};
+use std::process::ExitCode;
 
-use super::{covers, files, namespaces, syscalls};
-use crate::sandbox::{Confinement, KernelSupport, LAUNCHER, Namespaces, OWN_BINARY, PROBE};
-
-/// Second argument of the process that tries `/proc` in a namespace of processes.
-const PROC: &str = "proc";
+use super::{covers, files, forked, namespaces, syscalls};
+use crate::sandbox::{Confinement, KernelSupport, Namespaces};
 
 /// Writes a [`KernelSupport`] to standard output.
-pub(super) fn run(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
-    if arguments.next().is_some_and(|it| it == PROC) {
-        return ExitCode::from(u8::from(namespaces::mount_proc().is_err()));
-    }
+pub(super) fn run() -> ExitCode {
     let all = Namespaces {
         mounts: true,
         processes: true,
@@ -27,9 +20,8 @@ pub(super) fn run(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
     let entered = namespaces::enter(all).and_then(|()| covers::hide(&confinement));
     let mounts = entered.as_ref().err().map(ToString::to_string);
     let processes = entered.is_ok() && {
-        let mut init = Command::new(OWN_BINARY);
-        init.args([LAUNCHER, PROBE, PROC]);
-        init.status().is_ok_and(|status| status.success())
+        let init = forked(|| u8::from(namespaces::mount_proc().is_err()));
+        init.is_ok_and(|status| status.success())
     };
     let support = KernelSupport {
         namespaces: entered.is_ok(),

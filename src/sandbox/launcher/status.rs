@@ -1,13 +1,12 @@
 //! The pipe through which process 1 tells the outer process how the server ended: its own exit code
 //! could not distinguish a signal from a code.
 
-use std::ffi::{OsStr, OsString};
-use std::fs::File;
 use std::io::{self, PipeReader, PipeWriter, Read as _, Write as _};
-use std::os::fd::AsRawFd as _;
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::ExitStatus;
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 /// Added to the number of a signal by shells.
@@ -51,27 +50,31 @@ impl From<ExitStatus> for ServerEnd {
     }
 }
 
+/// The pipe in the outer process. The server inherits neither end, because both close when a program
+/// is executed.
 pub(super) struct StatusPipe {
-    reader: PipeReader,
+    /// Process 1 takes it out of its copy, to see whether the outer process still has it.
+    reader: Arc<Mutex<Option<PipeReader>>>,
     writer: PipeWriter,
 }
 
 impl StatusPipe {
     pub(super) fn open() -> io::Result<Self> {
         let (reader, writer) = io::pipe()?;
+        let reader = Arc::new(Mutex::new(Some(reader)));
         Ok(Self { reader, writer })
     }
 
-    /// Where process 1 opens the pipe, before it mounts its own `/proc`. A descriptor that it
-    /// inherited could not be closed before the server starts without unsafe code.
-    pub(super) fn place(&self) -> OsString {
-        let pid = std::process::id();
-        format!("/proc/{pid}/fd/{}", self.writer.as_raw_fd()).into()
+    /// The end for process 1.
+    pub(super) fn writer(&self) -> io::Result<StatusWriter> {
+        let (reader, writer) = (Arc::clone(&self.reader), self.writer.try_clone()?);
+        Ok(StatusWriter { reader, writer })
     }
 
     /// How the server ended, after process 1 has ended; `None` if it did not say so.
     pub(super) fn read(self) -> Option<ServerEnd> {
-        let Self { mut reader, writer } = self;
+        let Self { reader, writer } = self;
+        let mut reader = reader.lock().take()?;
         let mut bytes = [0; 2];
         // From here on, an empty pipe is at its end.
         drop(writer);
@@ -83,23 +86,23 @@ impl StatusPipe {
     }
 }
 
-pub(super) struct StatusWriter(File);
+pub(super) struct StatusWriter {
+    reader: Arc<Mutex<Option<PipeReader>>>,
+    writer: PipeWriter,
+}
 
 impl StatusWriter {
-    pub(super) fn open(place: &OsStr) -> Option<Self> {
-        File::options().write(true).open(place).ok().map(Self)
-    }
-
-    /// Whether the reader is gone.
+    /// Whether the outer process is gone.
     pub(super) fn is_unread(&self) -> bool {
-        let mut polled = [PollFd::new(&self.0, PollFlags::empty())];
+        drop(self.reader.lock().take());
+        let mut polled = [PollFd::new(&self.writer, PollFlags::empty())];
         let none = Timespec::default();
         let ready = poll(&mut polled, Some(&none));
         ready.is_ok() && polled[0].revents().contains(PollFlags::ERR)
     }
 
-    pub(super) fn write(mut self, end: ServerEnd) {
+    pub(super) fn write(&self, end: ServerEnd) {
         // Without a reader the end is not requested.
-        let _ = self.0.write_all(&end.bytes());
+        let _ = (&self.writer).write_all(&end.bytes());
     }
 }

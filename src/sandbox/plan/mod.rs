@@ -16,6 +16,9 @@ const HOMES: &str = "servers";
 /// them.
 const SOCKET_VARIABLES: [&str; 2] = ["SSH_AUTH_SOCK", "DBUS_SESSION_BUS_ADDRESS"];
 
+/// Variable with the address of npm's registry.
+const REGISTRY: &str = "npm_config_registry";
+
 /// Everything that the decision depends on.
 pub(crate) struct PlanInput<'a> {
     pub(crate) settings: &'a SandboxSettings,
@@ -37,6 +40,8 @@ pub(crate) struct PlanInput<'a> {
     pub(crate) gateway_cwd: &'a Path,
     /// The user's home.
     pub(crate) home: Option<&'a Path>,
+    /// The content of `~/.npmrc`.
+    pub(crate) npmrc: &'a str,
     pub(crate) data_dir: &'a Path,
     /// Other files of the gateway: its configuration.
     pub(crate) gateway_files: &'a [PathBuf],
@@ -171,12 +176,25 @@ fn set_environment(input: &PlanInput<'_>, home: &Path, plan: &mut Plan) {
             }
         }
     }
+    let registry = registry(input.npmrc).filter(|_| is_free(&REGISTRY));
+    let registry = registry.filter(|_| !input.passed.contains(&REGISTRY));
+    plan.variables
+        .extend(registry.map(|it| (REGISTRY, it.into())));
     if is_docker(input)
         && variable(input, "DOCKER_CONFIG").is_none()
         && let Some(user) = input.home
     {
         plan.variables.push(("DOCKER_CONFIG", user.join(".docker")));
     }
+}
+
+/// The registry that `~/.npmrc` names, which is hidden for the tokens that it can contain. An address
+/// with a password is one.
+fn registry(npmrc: &str) -> Option<&str> {
+    let values = npmrc.lines().filter_map(|line| line.split_once('='));
+    let mut named = values.filter(|(key, _)| key.trim() == "registry");
+    let (_, address) = named.next_back()?;
+    Some(address.trim()).filter(|it| it.starts_with("http") && !it.contains(['@', '$']))
 }
 
 /// The paths among the arguments, the configured variables and the roots.

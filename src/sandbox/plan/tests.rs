@@ -16,6 +16,7 @@ struct Case<'a> {
     cwd: Option<&'a Path>,
     inherited: &'a [(&'a str, &'a str)],
     support: Option<KernelSupport>,
+    npmrc: &'a str,
 }
 
 impl Case<'_> {
@@ -45,6 +46,7 @@ impl Case<'_> {
             cwd: self.cwd,
             gateway_cwd: Path::new("/srv"),
             home: Some(Path::new(HOME)),
+            npmrc: self.npmrc,
             data_dir: Path::new(DATA),
             gateway_files: &[PathBuf::from("/home/me/mcpvisor.toml")],
         })
@@ -284,4 +286,28 @@ fn a_strict_server_reads_listed_paths_only() {
     let confinement = bare.plan().confinement;
     assert!(confinement.refuses_internet);
     assert!(!confinement.namespaces.no_network);
+}
+
+#[test]
+fn the_registry_is_passed_on_and_its_tokens_are_not() {
+    let of = |npmrc| {
+        let plan = Case {
+            npmrc,
+            ..Case::default()
+        }
+        .plan();
+        let mut variables = plan.variables.into_iter();
+        let found = variables.find(|(name, _)| *name == REGISTRY);
+        found.map(|(_, value)| value.display().to_string())
+    };
+    let mirror = "//npm.example.com/:_authToken=secret\nregistry = https://npm.example.com/\n";
+    assert_eq!(of(mirror).as_deref(), Some("https://npm.example.com/"));
+    for npmrc in [
+        "",
+        "@scope:registry=https://npm.example.com/",
+        "registry=https://me:secret@npm.example.com/",
+        "registry=${REGISTRY}",
+    ] {
+        assert_eq!(of(npmrc), None, "{npmrc}");
+    }
 }

@@ -13,6 +13,7 @@ use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command};
 
 use super::ChildCgroup;
 use super::open_files::limit_of_children;
+use crate::sandbox::before_exec;
 use crate::transport::ChildLimits;
 
 /// Seconds of CPU time between `SIGXCPU` and the kill of a process that ignores it.
@@ -59,13 +60,8 @@ pub(crate) fn prepare(
         }
         set(limits)
     };
-    #[expect(
-        unsafe_code,
-        reason = "the closure runs between fork and exec; it makes a few system calls, allocates nothing and takes no lock"
-    )]
-    unsafe {
-        command.pre_exec(in_child);
-    }
+    // It makes a few system calls, allocates nothing and takes no lock.
+    before_exec(command.as_std_mut(), in_child);
     Ok(())
 }
 

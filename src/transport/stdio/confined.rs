@@ -2,6 +2,7 @@
 
 use std::env::{self, current_dir};
 use std::ffi::OsString;
+use std::fs;
 use std::path::PathBuf;
 use std::process::Stdio;
 use std::sync::Arc;
@@ -49,6 +50,8 @@ pub(super) fn confine(
         .map(|(name, value)| (name.as_str(), value.expose_secret()))
         .collect();
     let home = env::var_os("HOME").map(PathBuf::from);
+    let npmrc = home.as_ref().map(|home| home.join(".npmrc"));
+    let npmrc = npmrc.and_then(|path| fs::read_to_string(path).ok());
     let plan = plan(&PlanInput {
         settings: &settings.sandbox,
         support: sandbox.host.support(),
@@ -62,6 +65,7 @@ pub(super) fn confine(
         cwd: settings.cwd.as_deref(),
         gateway_cwd: &current_dir().unwrap_or_default(),
         home: home.as_deref(),
+        npmrc: npmrc.as_deref().unwrap_or_default(),
         data_dir: sandbox.host.data_dir(),
         gateway_files: sandbox.host.gateway_files(),
     });

@@ -12,7 +12,10 @@ use serde_json::Value;
 use tempfile::TempDir;
 use tokio::time::Instant;
 
-use super::{DEADLINE, Http, processes_of, signal, until};
+use super::{DEADLINE, Http, is_launcher, processes_of, signal, until};
+
+/// Variable with the level of servers whose configuration names none.
+const SANDBOX_LEVEL: &str = "MCPVISOR_SANDBOX_LEVEL";
 
 const BINARY: &str = env!("CARGO_BIN_EXE_mcpvisor");
 
@@ -80,6 +83,11 @@ impl Setup {
         self
     }
 
+    /// Servers run in the sandbox that they have by default.
+    pub(crate) fn sandboxed(self) -> Self {
+        self.variable(SANDBOX_LEVEL, "")
+    }
+
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.directory.path().join(name)
     }
@@ -116,6 +124,11 @@ impl Setup {
             .env("MCPVISOR_LISTEN", "127.0.0.1:0")
             .env("XDG_RUNTIME_DIR", self.directory.path())
             .env("RUST_LOG", "info")
+            // Launchers are processes, and take time to start.
+            .env(
+                SANDBOX_LEVEL,
+                std::env::var(SANDBOX_LEVEL).as_deref().unwrap_or("off"),
+            )
             .envs(self.environment.iter().map(|(name, value)| (name, value)))
             .stdin(Stdio::null());
         command
@@ -183,6 +196,14 @@ impl Gateway {
     /// Starts a gateway and waits until every server is up.
     pub(crate) async fn start(config: &str) -> Self {
         let gateway = Setup::new(config).serve().await;
+        gateway.all_up().await;
+        gateway
+    }
+
+    /// Starts a gateway whose servers run in the sandbox that they have by default, and waits until
+    /// every server is up.
+    pub(crate) async fn sandboxed(config: &str) -> Self {
+        let gateway = Setup::new(config).sandboxed().serve().await;
         gateway.all_up().await;
         gateway
     }
@@ -296,12 +317,13 @@ impl Gateway {
         i32::try_from(self.child.id()).unwrap()
     }
 
-    /// Processes of a server that `servers::example` or `servers::python` configured.
+    /// Processes of a server that `servers::example` or `servers::python` configured, without the
+    /// launchers of its sandbox.
     pub(crate) fn server_pids(&self, server: &str) -> Vec<i32> {
         let ours = processes_of(&self.setup.mark());
         let of_server = processes_of(&format!("IT_SERVER={server}"));
         ours.into_iter()
-            .filter(|pid| of_server.contains(pid))
+            .filter(|pid| of_server.contains(pid) && !is_launcher(*pid))
             .collect()
     }
 

@@ -30,7 +30,7 @@ pub(crate) use gateway::{Gateway, Setup, quick};
 pub(crate) use http::{Answer, Http};
 pub(crate) use issuer::{Issuer, RESOURCE, unix_seconds};
 pub(crate) use keeper::Keeper;
-pub(crate) use processes::{alive, processes_of, signal};
+pub(crate) use processes::{alive, is_launcher, processes_of, signal};
 pub(crate) use profile_api::{API_KEY, ProfileApi};
 pub(crate) use servers::{Behaviour, HttpServer, UnknownMethod, example, python};
 pub(crate) use sse::{Event, Events};

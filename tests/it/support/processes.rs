@@ -20,6 +20,12 @@ pub(crate) fn processes_of(mark: &str) -> Vec<i32> {
     .collect()
 }
 
+/// Whether a process is a launcher, which starts a server in its sandbox.
+pub(crate) fn is_launcher(pid: i32) -> bool {
+    let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    line.split(|byte| *byte == 0).nth(1) == Some(b"sandbox-exec")
+}
+
 /// Whether a process runs; one that was not reaped yet does not.
 pub(crate) fn alive(pid: i32) -> bool {
     std::fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| {

@@ -297,6 +297,7 @@ fn run(gateway: &Gateway, script: &str, variables: &[(&str, &str)], tests: usize
         .env("GATEWAY_CONFIG", directory.join("config.toml"))
         .env("MCPVISOR", env!("CARGO_BIN_EXE_mcpvisor"))
         .env("PIDS", directory.join("pids"))
+        .env("MCPVISOR_SANDBOX_LEVEL", "off")
         .envs(variables.iter().copied())
         .stderr(received.try_clone().unwrap())
         .stdout(received)

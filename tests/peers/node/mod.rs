@@ -145,6 +145,8 @@ impl Gateway {
             .arg("--config")
             .arg(&file)
             .env("PIDS", &pids)
+            // The servers write down their process ids, which are others in a sandbox.
+            .env("MCPVISOR_SANDBOX_LEVEL", "off")
             .env_remove("PORT")
             .env_remove("MCPVISOR_LISTEN")
             .stderr(log)
