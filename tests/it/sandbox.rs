@@ -243,6 +243,7 @@ async fn a_launcher_ends_as_its_server_ends() {
         ("exit 42", "exited with code 42"),
         ("kill -ABRT $$$$", "ended by signal 6"),
         ("exit 137", "exited with code 137"),
+        ("kill -SEGV $$$$", "ended by signal 11"),
         ("kill -KILL $$$$", "ended by signal 9"),
     ];
     for (script, expected) in table {

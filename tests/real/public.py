@@ -12,9 +12,9 @@ from support import HERE, Failed, Gateway, Table
 
 FEW = 4
 # Servers of one gateway: they start a few at a time.
-BATCH = 8
+BATCH = 4
 # Longest wait for the servers of one gateway, which may have to be downloaded, in seconds.
-PATIENCE = 300.0
+PATIENCE = 180.0
 # A server that was started this often without success does not work.
 STARTS_MAX = 2
 # What is downloaded first is downloaded within the sandbox.
@@ -121,7 +121,7 @@ def shared(server):
 
 
 def has_failed(server):
-    return shared(server).get("restarts", 0) >= STARTS_MAX
+    return server["state"] == "broken" or shared(server).get("restarts", 0) >= STARTS_MAX
 
 
 def wait(gateway, patience, is_settled):

@@ -190,8 +190,10 @@ fn end_as(end: ServerEnd) -> u8 {
             maximum: Some(0),
         };
         let _ = rustix::process::setrlimit(rustix::process::Resource::Core, none);
-        let _ = nix::sys::signal::raise(signal);
         let _ = SigSet::all().thread_unblock();
+        // The first one only removes the handler that Rust has for an overflow of the stack.
+        let _ = nix::sys::signal::raise(signal);
+        let _ = nix::sys::signal::raise(signal);
     }
     end.shell_code()
 }
