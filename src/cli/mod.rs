@@ -486,7 +486,6 @@ mod tests {
             "check",
             "status",
             "stdio",
-            "example-server",
             "--config",
             "MCPVISOR_LISTEN",
         ] {

@@ -1,8 +1,9 @@
-//! Converts parts of the configuration for the components that use them. Pure.
+//! Converts parts of the configuration for the components that use them, and judges sandboxes.
 
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use super::saved_state::SavedState;
 use crate::admin::{ConfigView, ConfiguredServer, ConfiguredState, SandboxView};
 use crate::auth::Policy;
 use crate::config::{Config, Loaded, Plan, ServerEntry, ServerState};
@@ -99,16 +100,18 @@ pub(super) fn check_sandboxes(loaded: &mut Loaded, host: &SandboxHost) {
         .extend(warn_of_default(&loaded.config, host));
 }
 
-/// Notes whether an earlier version ran the servers without a sandbox, and returns the notice.
+/// Notes whether an earlier version ran the servers without a sandbox, and adds the notice.
 pub(super) fn note_earlier(
     config: &Config,
+    warnings: &mut Vec<String>,
     host: &SandboxHost,
-    ran_unconfined: bool,
-) -> Option<String> {
-    host.note_earlier(ran_unconfined);
-    let notice = warn_of_default(config, host)?;
-    log::warn!("{notice}");
-    Some(notice)
+    saved: &SavedState,
+) {
+    host.note_earlier(saved.ran_unconfined);
+    if let Some(notice) = warn_of_default(config, host) {
+        log::warn!("{notice}");
+        warnings.push(notice);
+    }
 }
 
 /// Says what changes for servers that an earlier version ran without a sandbox, and that have one

@@ -192,8 +192,7 @@ impl Gateway {
         let config = loaded.config;
         let (servers, counters) = (ready_servers(&config), Counters::default());
         let saved = SavedState::load_or_forget(store, &config, &servers, &log).await?;
-        let notice = note_earlier(&config, &sandbox, saved.ran_unconfined);
-        loaded.warnings.extend(notice);
+        note_earlier(&config, &mut loaded.warnings, &sandbox, &saved);
         let crashes = start_crashes(&config, (&counters, lease))?;
         let inputs = TreeInputs {
             arbiters: &arbiters,

@@ -99,10 +99,9 @@ def same(server):
 
 def listed(place, servers, level, home):
     """Starts the servers, keeps the tools of each, and returns why some did not start."""
-    head = f'[supervision]\nmax_restarts = {STARTS_MAX}\n'
-    if level == "off":
-        head += '[sandbox]\nlevel = "off"\n'
-    gateway = Gateway(place, "".join(server.config(place) for server in servers), home=home, head=head)
+    head = f"[supervision]\nmax_restarts = {STARTS_MAX}\n"
+    config = "".join(server.config(place) for server in servers)
+    gateway = Gateway(place, config, home=home, head=head, level=level)
     try:
         wait(gateway, PATIENCE, lambda server: server["state"] == "up" or has_failed(server))
         shown = wait(gateway, LISTS_WAIT, lambda server: server.get("items") or has_failed(server))

@@ -113,7 +113,8 @@ def servers(place, directory, page):
         Server(
             "git",
             ("git_status", {"repo_path": str(repository)}, "No commits yet"),
-            command=place.installed("servers", "mcp-server-git"),
+            # A server sees of `/tmp` what its arguments name.
+            command=[*place.installed("servers", "mcp-server-git"), "--repository", str(repository)],
         ),
         Server(
             "time",

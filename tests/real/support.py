@@ -91,13 +91,15 @@ class Place:
 class Gateway:
     """A gateway on a port of its own, which can be killed and started again."""
 
-    def __init__(self, place, servers, home=None, head=""):
+    def __init__(self, place, servers, home=None, head="", level="standard"):
         self.directory = pathlib.Path(tempfile.mkdtemp(prefix="mcpvisor-real-"))
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}/mcp"
         self.config = self.directory / "config.toml"
         self.config.write_text(
-            f'[gateway]\nlisten = "127.0.0.1:{self.port}"\ndata_dir = "data"\n{head}\n{servers}'
+            f'[gateway]\nlisten = "127.0.0.1:{self.port}"\ndata_dir = "data"\n{head}\n'
+            # Packages are usually not below `/tmp`, of which each server has its own.
+            f"[sandbox]\nlevel = {json.dumps(level)}\nread = [{json.dumps(str(place.root))}]\n{servers}"
         )
         self.program = [place.mcpvisor, "--config", str(self.config)]
         # Unless it is told otherwise, its servers find nothing of the person who runs this.
