@@ -126,6 +126,16 @@ fn start_sandbox(loaded: &Loaded) -> AbortOnDropHandle<SandboxHost> {
     AbortOnDropHandle::new(actix_rt::spawn(host))
 }
 
+/// Waits for what the kernel offers, and applies it to the configuration.
+async fn judged(
+    sandbox: AbortOnDropHandle<SandboxHost>,
+    loaded: &mut Loaded,
+) -> io::Result<SandboxHost> {
+    let host = sandbox.await?;
+    check_sandboxes(loaded, &host);
+    Ok(host)
+}
+
 async fn restore_sessions(state: &GatewayState, servers: &[Arc<ServerSettings>]) {
     if let Err(error) = state.sessions.restore(servers).await {
         log::warn!(error:%; "could not restore the sessions of the previous process");
@@ -187,8 +197,7 @@ impl Gateway {
         let address = shown_address(&server, &config.front);
         let arbiters = Arbiters::adopt(server.workers.clone())?;
         let registration = register(config, loaded.path.as_deref(), &address);
-        let sandbox = sandbox.await.map_err(io::Error::from)?;
-        check_sandboxes(&mut loaded, &sandbox);
+        let sandbox = judged(sandbox, &mut loaded).await?;
         let config = loaded.config;
         let (servers, counters) = (ready_servers(&config), Counters::default());
         let saved = SavedState::load_or_forget(store, &config, &servers, &log).await?;
@@ -219,9 +228,8 @@ impl Gateway {
         let parts = (state.clone(), server.clone(), certificate, sandbox);
         let mut applied = AppliedConfig::new((config, loaded.fingerprint), parts, reader.report());
         applied.start(saved.parts, &spawner).await;
-        let pulse = pulse(&server.workers);
+        let (grace, pulse) = (applied.grace(), pulse(&server.workers));
         applied.open_front(&endpoints, &operator, pulse.clone());
-        let grace = applied.grace();
         let task = ConfigTask::new((reader, hangup), requests, applied);
         Ok(Self {
             _clocks: watch_clocks(&state),

@@ -113,6 +113,10 @@ fn outer(arguments: impl Iterator<Item = OsString>) -> Result<u8, LaunchError> {
 }
 
 /// Runs process 1 in a child, which is this program, and waits for its end.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the child is a copy without a `main` to return to, and drains nothing"
+)]
 fn forked(mut run: impl FnMut() -> u8 + Send + Sync + 'static) -> io::Result<ExitStatus> {
     let mut child = Command::new(OWN_BINARY);
     // The child ends before it would execute a program, which also ends the wait of `spawn`.
