@@ -78,6 +78,7 @@ impl Environment for Variables {
             "MCPVISOR_LISTEN",
             "MCPVISOR_DATA",
             "MCPVISOR_CREDENTIALS_KEY",
+            "MCPVISOR_SANDBOX_LEVEL",
             "PLUGGEDIN_API_BASE_URL",
             "REQUIRE_API_AUTH",
         ];
