@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::api_key::TokenHash;
+use super::possession::KeyThumbprint;
 use super::rights::ClaimsDigest;
 use crate::bridge::headers::Claims;
 use crate::credentials::{InvalidScope, Scopes};
@@ -28,6 +29,8 @@ pub(super) struct VerifiedToken {
     pub(super) expires_at: Option<u64>,
     /// Claims that servers receive.
     pub(super) claims: Option<Arc<Claims>>,
+    /// The key that the token is bound to.
+    pub(super) key: Option<Arc<KeyThumbprint>>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
