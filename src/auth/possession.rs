@@ -110,7 +110,7 @@ impl SeenProofs {
     }
 }
 
-/// What a proof says of another request than this one.
+/// Why a proof does not describe this request.
 fn mismatch(proof: &Proof, key: &str, request: &ProvenRequest<'_>) -> Option<&'static str> {
     let hash = digest(&SHA256, request.token.as_bytes());
     let (oldest, newest) = (

@@ -13,7 +13,7 @@ use url::form_urlencoded;
 use super::proofs::proven;
 use super::web_server::serve_in_thread;
 
-/// What the servers saw, and what they want.
+/// The requests that the servers saw, and the tokens that they want.
 #[derive(Default)]
 pub(crate) struct Site {
     /// Tokens are bound to keys, and proofs need a nonce of each server.

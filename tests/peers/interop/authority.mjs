@@ -173,7 +173,7 @@ export class Resource {
     this.refused = this.tokens.length;
   }
 
-  /** What a request proves: its token's key, in a proof for this request alone, or an error. */
+  /** Checks that a request proves its token's key, for this request alone; an error if not. */
   async #proven({ headers, method }, token, { jkt }) {
     const { payload, protectedHeader } = await jwtVerify(headers.dpop, EmbeddedJWK, { typ: "dpop+jwt" });
     const { jti, htm, htu, ath, nonce } = payload;
