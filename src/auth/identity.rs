@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::possession::KeyThumbprint;
+use super::key_thumbprint::KeyThumbprint;
 use super::rights::Rights;
 use crate::bridge::headers::{Claims, UserClaims};
 use crate::id::{Principal, SessionOwner, Subject};

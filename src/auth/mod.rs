@@ -5,6 +5,7 @@ mod client_limits;
 mod identity;
 mod introspection;
 mod jwt;
+mod key_thumbprint;
 mod last_use;
 mod policy;
 mod possession;
@@ -22,12 +23,13 @@ pub use client_limits::{ClientLimits, LimitsByClient};
 pub use identity::{GrantedScopes, Identity, Requester, subject};
 pub use introspection::{AuthSecret, IntrospectionSettings};
 pub use jwt::{Algorithm, JwtSettings, PROOF_ALGORITHMS};
+pub use key_thumbprint::KeyThumbprint;
 pub use last_use::LastUse;
 pub use policy::{
     AccessRequest, Annotations, AskedItem, Condition, Denied, Effect, InvalidCondition, Policies,
     Policy, PolicyCase, PolicyRule, TriedCase, is_judged, read_cases,
 };
-pub use possession::{KeyThumbprint, ProvenRequest, SeenProofs};
+pub use possession::{ProvenRequest, SeenProofs};
 pub use rate_limits::{CountedCall, Rate, RateLimitSettings, RateLimits};
 pub use rights::Rights;
 pub use session_credentials::{RememberSettings, SessionCredentials};

@@ -10,7 +10,7 @@ use serde::Deserialize;
 use serde::de::{Deserializer, Error as _, MapAccess, Visitor};
 use serde_json::{Map, Value};
 
-use super::possession::KeyThumbprint;
+use super::key_thumbprint::KeyThumbprint;
 use super::rights::digest_of;
 use super::verified_token::{TokenError, VerifiedToken, checked_subject};
 use crate::bridge::headers::Claims;

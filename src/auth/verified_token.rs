@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::api_key::TokenHash;
-use super::possession::KeyThumbprint;
+use super::key_thumbprint::{InvalidThumbprint, KeyThumbprint};
 use super::rights::ClaimsDigest;
 use crate::bridge::headers::Claims;
 use crate::credentials::{InvalidScope, Scopes};
@@ -68,6 +68,12 @@ pub(super) enum TokenError {
 pub(super) fn checked_subject(subject: Option<&str>) -> Result<String, TokenError> {
     let subject = subject.filter(|it| (1..=SUBJECT_MAX).contains(&it.len()));
     Ok(subject.ok_or(TokenError::Claim("sub"))?.to_owned())
+}
+
+impl From<InvalidThumbprint> for TokenError {
+    fn from(_: InvalidThumbprint) -> Self {
+        Self::Claim("cnf")
+    }
 }
 
 impl From<InvalidScope> for TokenError {

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use url::Url;
 
 use super::pkce::random_text;
-use super::stored_sign_in::unix_now;
+use crate::telemetry::unix_millis;
 
 /// Maximum length of a nonce; it is part of every proof.
 const NONCE_MAX: usize = 512;
@@ -66,7 +66,7 @@ impl DpopKey {
             "jti": random_text().ok()?.expose_secret(),
             "htm": method,
             "htu": target.as_str(),
-            "iat": unix_now(),
+            "iat": unix_millis() / 1000,
         });
         if let Some(token) = token {
             claims["ath"] = URL_SAFE_NO_PAD

@@ -12,7 +12,7 @@ use jsonwebtoken::jwk::{Jwk, JwkSet, PublicKeyUse};
 use jsonwebtoken::{Algorithm, DecodingKey, Header, Validation, decode, decode_header};
 use serde_json::{Map, Value};
 
-use crate::auth::possession::KeyThumbprint;
+use crate::auth::key_thumbprint::KeyThumbprint;
 use crate::auth::rights::digest_of;
 use crate::auth::token_answer::scopes;
 use crate::auth::verified_token::{TokenError, VerifiedToken, checked_subject};

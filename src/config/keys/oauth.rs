@@ -177,11 +177,6 @@ fn check(keys: &mut OAuthKeys, section: &Section<'_>) {
     if keys.grant == GrantKind::JwtBearer && keys.token_file.is_none() {
         needs("grant", "token_file");
     }
-    if keys.token_file.is_some() && keys.client_key_file.is_some() {
-        let (file, key_file) = (section.path("token_file"), section.path("client_key_file"));
-        let message = format!("`{file}` does not go with `{key_file}`");
-        section.refuse(&["token_file"], message, None);
-    }
     if keys.grant == GrantKind::Enterprise {
         for (key, is_missing) in [
             ("idp_token_url", keys.idp_token_url.is_none()),
