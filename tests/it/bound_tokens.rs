@@ -39,7 +39,7 @@ async fn the_workloads_token_is_read_again_for_each_grant() {
     let gateway = setup.serve().await;
     gateway.wait_state("docs", "up").await;
     assert_eq!(text_of(&call(&gateway).await), "echoed");
-    assert_eq!(server.site().assertions, [first.clone()]);
+    assert_eq!(server.site().assertions, std::slice::from_ref(&first));
     let second = workload(gateway.setup.directory.path(), &server.url(), "2");
     server.site().tokens.clear();
     assert_eq!(text_of(&call(&gateway).await), "echoed");
@@ -100,11 +100,9 @@ async fn the_identity_provider_vouches_for_each_client() {
     );
     assert_eq!(site.assertions, ["id-jag-1", "id-jag-2"]);
     drop(site);
-    let config = format!(
-        "[servers.s]\nurl = \"http://127.0.0.1:1/\"\ncredentials = \"user\"\n\
-                          [servers.s.oauth]\ngrant = \"enterprise\"\nclient_id = \"a\"\n"
-    );
-    let (good, said) = Setup::new(&config).run(&["check"]);
+    let config = "[servers.s]\nurl = \"http://127.0.0.1:1/\"\ncredentials = \"user\"\n\
+                  [servers.s.oauth]\ngrant = \"enterprise\"\nclient_id = \"a\"\n";
+    let (good, said) = Setup::new(config).run(&["check"]);
     assert!(
         !good && said.contains("needs `servers.s.oauth.idp_token_url`"),
         "{said}"

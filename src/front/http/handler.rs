@@ -1,7 +1,6 @@
 //! Code shared by all request handlers: checks and authentication before a request is handled, and
 //! error responses after it.
 
-use std::net::IpAddr;
 use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
 use std::rc::Rc;
@@ -14,6 +13,7 @@ use actix_web::{HttpRequest, HttpResponse};
 use futures_util::future::{Either, FutureExt as _, LocalBoxFuture, Ready, ready};
 
 use super::challenge::challenge;
+use super::client_address::{client_address, forwarded_address};
 use super::headers::{DPOP, note_secrets, sole_text};
 use super::request_clock::RequestClock;
 use super::tcp_server::CertifiedClient;
@@ -94,15 +94,10 @@ pub(super) fn record_denial(request: &HttpRequest, failure: &Failure, counters: 
             Principal::Anonymous => "",
             known @ Principal::Authenticated(_) => known.as_str(),
         },
-        from: address(request),
+        from: client_address(request),
         reason: &failure.message,
     }
     .record(counters);
-}
-
-/// Returns the IP address of the client or its proxy.
-pub(super) fn address(request: &HttpRequest) -> Option<IpAddr> {
-    request.peer_addr().map(|address| address.ip())
 }
 
 /// Returns the failure for a request whose handler panicked.
@@ -169,7 +164,7 @@ pub(in crate::front) fn authenticate(
         return Ok(Either::Left(ready(found)));
     }
     let (text, hash) = (token.text.to_owned(), token.hash);
-    let from = address(request);
+    let from = client_address(request);
     let of_request = (request.clone(), settings.forwarded_headers.clone());
     let secrets = front.secrets.clone();
     let (proofs, resource) = (Arc::clone(&front.proofs), resource.map(str::to_owned));
@@ -273,8 +268,11 @@ fn check_host_and(
 
 /// Returns the peer whose quota a request counts against.
 pub(in crate::front) fn peer(request: &HttpRequest, settings: &FrontSettings) -> Peer {
-    match address(request) {
-        Some(address) if !settings.listen.ip().is_loopback() => Peer::of(address),
+    if let Some(client) = forwarded_address(request) {
+        return Peer::of(client);
+    }
+    match request.peer_addr() {
+        Some(address) if !settings.listen.ip().is_loopback() => Peer::of(address.ip()),
         _ => Peer::Local,
     }
 }

@@ -7,6 +7,7 @@ use actix_web::http::header;
 use actix_web::{HttpMessage as _, HttpRequest};
 use futures_util::future::{Either, FutureExt as _, ready};
 
+use super::client_address::client_address;
 use super::handler::{self, Identifying, check_host_and_origin};
 use super::headers::{SESSION_ID, header_text};
 use super::tcp_server::CertifiedClient;
@@ -47,7 +48,7 @@ pub(super) fn authenticate(
         return Ok(Either::Left(ready(Ok(known))));
     }
     let verifier = verifier.ok_or_else(handler::no_tokens)?;
-    let (sessions, from) = (front.sessions.clone(), handler::address(request));
+    let (sessions, from) = (front.sessions.clone(), client_address(request));
     let checking = async move {
         let checked = remembered.checked_again(&verifier, from, now).await;
         let checked = checked.inspect_err(|failure| {
