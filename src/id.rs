@@ -245,6 +245,11 @@ impl Peer {
     }
 }
 
+/// The client of a request that came through trusted proxies (`gateway.trusted_proxies`). The front
+/// adds it to the extensions of such a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ForwardedClient(pub IpAddr);
+
 /// The holder of a share of common resources: authenticated clients by their principal, wherever
 /// they connect from, and all others by their address.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -20,6 +20,8 @@ address_after() {
 # start_gateway < CONFIGURATION: `address` is where it serves, once it is ready.
 start_gateway() {
   cat > "$here/config.toml"
+  # The shell in the background may create the log only after it is read for the first time.
+  : > "$here/log"
   "$program" serve --config "$here/config.toml" 2> "$here/log" &
   gateway=$!
   # Port 0 is any free one; the log says which.

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::key_thumbprint::KeyThumbprint;
 use super::rights::Rights;
 use crate::bridge::headers::{Claims, UserClaims};
 use crate::id::{Principal, SessionOwner, Subject};
@@ -18,6 +19,8 @@ pub struct Identity {
     pub expires_at: Option<u64>,
     /// Claims that servers receive.
     pub claims: Option<Arc<Claims>>,
+    /// The key that the token is bound to.
+    pub key: Option<Arc<KeyThumbprint>>,
 }
 
 /// The caller: determines which sessions it can use, and what its credentials permit.

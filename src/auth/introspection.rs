@@ -102,9 +102,9 @@ impl Introspection {
     ) -> Result<VerifiedToken, TokenError> {
         let asked = TokenRequest::about(token, &self.client_id, &self.client_secret);
         let answer = self.web.send(WebRequest {
-            url: self.endpoint.clone(),
             authorization: asked.authorization,
             body: Some(WebBody::Form(asked.body)),
+            ..WebRequest::get(self.endpoint.clone())
         });
         let unavailable = |why| TokenError::Unavailable(format!("{}: {why}", self.endpoint));
         let answer = answer.await.map_err(unavailable)?;

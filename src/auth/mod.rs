@@ -5,8 +5,10 @@ mod client_limits;
 mod identity;
 mod introspection;
 mod jwt;
+mod key_thumbprint;
 mod last_use;
 mod policy;
+mod possession;
 mod rate_limits;
 mod rights;
 mod session_credentials;
@@ -20,12 +22,14 @@ pub use api_key::{ApiKey, KeyChange, NewKey, TokenHash, expiry_millis, random_to
 pub use client_limits::{ClientLimits, LimitsByClient};
 pub use identity::{GrantedScopes, Identity, Requester, subject};
 pub use introspection::{AuthSecret, IntrospectionSettings};
-pub use jwt::{Algorithm, JwtSettings};
+pub use jwt::{Algorithm, JwtSettings, PROOF_ALGORITHMS};
+pub use key_thumbprint::KeyThumbprint;
 pub use last_use::LastUse;
 pub use policy::{
     AccessRequest, Annotations, AskedItem, Condition, Denied, Effect, InvalidCondition, Policies,
     Policy, PolicyCase, PolicyRule, TriedCase, is_judged, read_cases,
 };
+pub use possession::{ProvenRequest, SeenProofs};
 pub use rate_limits::{CountedCall, Rate, RateLimitSettings, RateLimits};
 pub use rights::Rights;
 pub use session_credentials::{RememberSettings, SessionCredentials};
@@ -205,12 +209,16 @@ impl AuthSettings {
                 }
             };
         };
-        let Some(token) = bearer_token(authorization) else {
+        let Some((scheme, token)) = presented_token(authorization) else {
             return Err(unauthorized("`Authorization` must be `Bearer KEY`"));
         };
         let hash = TokenHash::of(token);
         // Timing reveals something about the hash, but nothing about the key.
-        match self.identity_of_key(&hash, now)? {
+        let known = match scheme {
+            TokenScheme::Bearer => self.identity_of_key(&hash, now)?,
+            TokenScheme::Dpop => None,
+        };
+        match known {
             Some(identity) => Ok(Credentials::Known(identity)),
             None if self.tokens.is_enabled() => {
                 Ok(Credentials::Token(PresentedToken { text: token, hash }))
@@ -235,6 +243,7 @@ impl AuthSettings {
             scopes: key.scopes.clone(),
             expires_at: key.expires_at,
             claims: None,
+            key: None,
         }))
     }
 }
@@ -262,13 +271,24 @@ fn unauthorized(message: &str) -> Failure {
     Failure::new(ErrorKind::Unauthorized, message)
 }
 
-/// The `Bearer` token in the header, and nowhere else (S-AUTHS-11). The scheme's name is
+/// How a token is presented.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TokenScheme {
+    Bearer,
+    /// With a proof that the sender has the token's key (RFC 9449).
+    Dpop,
+}
+
+/// The token in the header, and nowhere else (S-AUTHS-11), and its scheme, whose name is
 /// case-insensitive (RFC 9110).
-pub fn bearer_token(authorization: &str) -> Option<&str> {
+pub fn presented_token(authorization: &str) -> Option<(TokenScheme, &str)> {
     let (scheme, token) = authorization.trim().split_once(' ')?;
+    let schemes = [("bearer", TokenScheme::Bearer), ("dpop", TokenScheme::Dpop)];
+    let mut schemes = schemes.into_iter();
+    let (_, scheme) = schemes.find(|(name, _)| scheme.eq_ignore_ascii_case(name))?;
     let token = token.trim_start();
     let is_token = !token.is_empty() && !token.contains([' ', ',']);
-    (scheme.eq_ignore_ascii_case("bearer") && is_token).then_some(token)
+    is_token.then_some((scheme, token))
 }
 
 #[cfg(test)]
@@ -322,6 +342,7 @@ mod tests {
             (Some("Bearer first second"), None),
             (Some("Bearer first, Bearer first"), None),
             (Some("Basic first"), None),
+            (Some("DPoP first"), None),
             (Some("first"), None),
         ];
         for (authorization, expected) in cases {

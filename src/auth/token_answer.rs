@@ -4,11 +4,13 @@
 //! response that cannot be read completely is neither acceptance nor rejection.
 
 use std::fmt;
+use std::sync::Arc;
 
 use serde::Deserialize;
 use serde::de::{Deserializer, Error as _, MapAccess, Visitor};
 use serde_json::{Map, Value};
 
+use super::key_thumbprint::KeyThumbprint;
 use super::rights::digest_of;
 use super::verified_token::{TokenError, VerifiedToken, checked_subject};
 use crate::bridge::headers::Claims;
@@ -150,6 +152,7 @@ impl TokenMembers {
             digest: digest_of(&scopes, &whole),
             scopes,
             expires_at,
+            key: KeyThumbprint::of(&whole)?.map(Arc::new),
             claims: Claims::read(claims, &whole),
         })
     }

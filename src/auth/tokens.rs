@@ -299,6 +299,7 @@ impl TokenVerifier {
             scopes: (is_exchanged || !rights.is_empty()).then(|| Arc::new(rights)),
             expires_at,
             claims: verified.claims,
+            key: verified.key,
         };
         let again = now.saturating_add(millis(cache_for));
         let until = expires_at.map_or(again, |expires| expires.min(again));
@@ -348,6 +349,7 @@ mod tests {
                 status: if is_good { 204 } else { 403 },
                 body: bytes::Bytes::new(),
                 is_whole: true,
+                dpop_nonce: None,
             };
             ready(Ok(answer)).boxed_local()
         }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::api_key::TokenHash;
+use super::key_thumbprint::{InvalidThumbprint, KeyThumbprint};
 use super::rights::ClaimsDigest;
 use crate::bridge::headers::Claims;
 use crate::credentials::{InvalidScope, Scopes};
@@ -28,6 +29,8 @@ pub(super) struct VerifiedToken {
     pub(super) expires_at: Option<u64>,
     /// Claims that servers receive.
     pub(super) claims: Option<Arc<Claims>>,
+    /// The key that the token is bound to.
+    pub(super) key: Option<Arc<KeyThumbprint>>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -65,6 +68,12 @@ pub(super) enum TokenError {
 pub(super) fn checked_subject(subject: Option<&str>) -> Result<String, TokenError> {
     let subject = subject.filter(|it| (1..=SUBJECT_MAX).contains(&it.len()));
     Ok(subject.ok_or(TokenError::Claim("sub"))?.to_owned())
+}
+
+impl From<InvalidThumbprint> for TokenError {
+    fn from(_: InvalidThumbprint) -> Self {
+        Self::Claim("cnf")
+    }
 }
 
 impl From<InvalidScope> for TokenError {

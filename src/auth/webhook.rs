@@ -60,9 +60,9 @@ impl Webhook {
         claims: &[String],
     ) -> Result<VerifiedToken, TokenError> {
         let answer = self.web.send(WebRequest {
-            url: self.url.clone(),
             authorization: Some(format!("Bearer {}", token.text).into()),
             body: Some(WebBody::Json(self.body.clone().into())),
+            ..WebRequest::get(self.url.clone())
         });
         let unavailable = |why| TokenError::Unavailable(format!("{}: {why}", self.url));
         let answer = answer.await.map_err(unavailable)?;

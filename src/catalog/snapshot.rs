@@ -320,7 +320,18 @@ impl Snapshot {
     pub fn resource(&self, public: &str, named: Option<&ServerName>) -> Option<UriOwner> {
         let listed = self.resources.get(public);
         let listed = listed.or_else(|| self.templates.get(public)).cloned();
-        listed.or_else(|| self.routes.owner(&self.servers, public, named))
+        listed
+            .or_else(|| self.routes.owner(&self.servers, public, named))
+            .or_else(|| self.named_interface(public))
+    }
+
+    /// The owner of a user interface that a result named: it was wrapped, because another server has
+    /// one by the same URI.
+    fn named_interface(&self, public: &str) -> Option<UriOwner> {
+        let owner = self.routes.wrapped_owner(&self.servers, public)?;
+        let listed = self.resources.get(&owner.native).cloned();
+        let other = listed.or_else(|| self.routes.owner(&self.servers, &owner.native, None))?;
+        (other.server != owner.server).then_some(owner)
     }
 
     /// Why the entry of a skill is withheld: an operator has not approved it, or its server does not

@@ -8,9 +8,12 @@ use crate::protocol::{
     Edit, KNOWN_EXTENSIONS, Method, RawJson, each_member, extension_method, splice,
 };
 
-use super::json;
 use super::merged_server::MergedServer;
 use super::snapshot::Snapshot;
+use super::{json, uri};
+
+/// The extension of user interfaces.
+const INTERFACES: &str = "io.modelcontextprotocol/ui";
 
 /// Maximum number of URIs remembered from one result.
 pub const NAMED_URIS_MAX: usize = 256;
@@ -29,11 +32,41 @@ impl Snapshot {
         method: &Method,
         result: &RawJson,
     ) -> Option<RawJson> {
-        let view = self.wrapping(server, result)?;
+        let Some(view) = self.wrapping(server, result) else {
+            return self.rewrite_interfaces(server, result);
+        };
         let mut rewrite = UriRewriter::new(view, result);
         each_uri(method, result.as_str(), &mut |written| {
             rewrite.uri(written);
         });
+        rewrite.finish()
+    }
+
+    /// Wraps the user interfaces in the `_meta` of a result that its server does not list and that
+    /// clients would read from another server. `None` if there are none.
+    fn rewrite_interfaces(&self, server: &ServerName, result: &RawJson) -> Option<RawJson> {
+        if !self.routes.are_contested() || !holds_uri(result) {
+            return None;
+        }
+        let mut rewrite = UriRewriter::new(self.view(server)?, result);
+        let known = KNOWN_EXTENSIONS
+            .iter()
+            .find(|known| known.name == INTERFACES)?;
+        for path in known.uris {
+            each_member(result.as_str(), path, &mut |written| {
+                let Some(native) = json::text(written) else {
+                    return;
+                };
+                let is_owned = |uri: &str, named| {
+                    let owner = self.resource(uri, named);
+                    owner.is_some_and(|it| it.server == *server && it.native == native)
+                };
+                let wrapped = uri::wrap(&rewrite.view.wrap_prefix, &native);
+                if !is_owned(&native, Some(server)) && is_owned(&wrapped, None) {
+                    rewrite.replace(written, &wrapped);
+                }
+            });
+        }
         rewrite.finish()
     }
 
@@ -149,10 +182,14 @@ impl<'a> UriRewriter<'a> {
         };
         let public = self.view.public_uri(&native);
         if public != native {
-            let span = json::span(self.whole.as_str(), written);
-            self.edits
-                .push((span, json::quoted(&public).as_bytes().clone()));
+            self.replace(written, &public);
         }
+    }
+
+    fn replace(&mut self, written: &str, public: &str) {
+        let span = json::span(self.whole.as_str(), written);
+        self.edits
+            .push((span, json::quoted(public).as_bytes().clone()));
     }
 
     fn finish(mut self) -> Option<RawJson> {

@@ -81,16 +81,30 @@ impl UriRoutes {
         Some(uri_owner(servers.at(server)?, public))
     }
 
+    /// The owner of a URI that looks like a wrapped one.
+    pub(super) fn wrapped_owner(&self, servers: &MergedServers, public: &str) -> Option<UriOwner> {
+        self.unwrap_as(servers, public, |_| true)
+    }
+
     /// Whether a URI in a result could belong to a server other than the result's.
     pub(super) fn are_contested(&self) -> bool {
         self.resource_servers.len() > 1
     }
 
     fn unwrap(&self, servers: &MergedServers, public: &str) -> Option<UriOwner> {
+        let is_certain = |server: &MergedServer| uri::is_reserved(public) || server.wraps();
+        self.unwrap_as(servers, public, is_certain)
+    }
+
+    fn unwrap_as(
+        &self,
+        servers: &MergedServers,
+        public: &str,
+        is_right: impl FnOnce(&MergedServer) -> bool,
+    ) -> Option<UriOwner> {
         let (prefix, native) = uri::unwrap(public)?;
         let server = servers.at(*self.by_wrap_prefix.get(&prefix)?)?;
-        let certain = uri::is_reserved(public) || server.wraps();
-        certain.then(|| uri_owner(server, &native))
+        is_right(server).then(|| uri_owner(server, &native))
     }
 
     /// The server of a file of a skill, listed or not, or of a folder in which only one server has

@@ -12,6 +12,7 @@
 //! - `found`: a client's servers, with its variables and units translated
 //! - `import`: imports servers as `[servers.NAME]` tables of the gateway's configuration
 
+mod card;
 mod command_line;
 mod files;
 mod found;
@@ -33,6 +34,7 @@ use secrecy::SecretString;
 use serde_json::Value;
 use url::{Host, Url};
 
+pub use card::{card_url, read_card};
 pub use command_line::{command_entry, split_command};
 pub use files::Change;
 pub use found::project_hints;

@@ -12,6 +12,7 @@ use mcpvisor::telemetry::{one_line, printable};
 use mcpvisor::transport::find_program;
 use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcsetattr};
 use serde_json::Value;
+use tokio::time::timeout;
 use url::Url;
 
 use super::config_target::ConfigTarget;
@@ -26,6 +27,9 @@ const START_WAIT: Duration = Duration::from_secs(15);
 
 /// How long the command then waits for the lists of the server, which can be empty.
 const LIST_WAIT: Duration = Duration::from_secs(2);
+
+/// How long the command waits for the card of a server, which most servers do not have.
+const CARD_WAIT: Duration = Duration::from_secs(3);
 
 pub(crate) fn run_add_command(
     path: Option<&Path>,
@@ -182,10 +186,9 @@ fn described(text: &str, arguments: &AddArguments) -> Result<Vec<(String, Value)
     }
     let url = Url::parse(text).ok();
     let url = url.filter(|url| matches!(url.scheme(), "http" | "https"));
-    let given = given(arguments);
     match url {
         Some(url) if is_document(&url) => of_document(&fetch(url)?, text, arguments),
-        Some(url) => Ok(vec![clients::url_entry(&url, given)]),
+        Some(url) => Ok(vec![of_url(&url, arguments)?]),
         None if is_json(text) => of_document(text.as_bytes(), "the text", arguments),
         None if Path::new(text).is_file() => of_file(text, arguments),
         None => match clients::registry_url(&arguments.registry.url, text)? {
@@ -199,6 +202,27 @@ fn described(text: &str, arguments: &AddArguments) -> Result<Vec<(String, Value)
             })?),
         },
     }
+}
+
+/// The server behind a URL. Without a name on the command line, its card names it, if it has one.
+fn of_url(url: &Url, arguments: &AddArguments) -> Result<(String, Value), CliError> {
+    let (name, entry) = clients::url_entry(url, given(arguments));
+    // With one argument only, the parser takes the URL for the name.
+    if arguments.server.is_some() {
+        return Ok((name, entry));
+    }
+    let card = clients::document(clients::card_url(url));
+    let reading = async { timeout(CARD_WAIT, card).await.ok()?.ok() };
+    let card = actix_rt::System::new().block_on(reading);
+    let Some((title, description)) = card.and_then(|card| clients::read_card(&card)) else {
+        return Ok((name, entry));
+    };
+    print(&format!(
+        "card     {}: {}\n",
+        one_line(&title),
+        one_line(&description)
+    ))?;
+    Ok((title, entry))
 }
 
 /// Whether a URL is of a file or a server card, and not of a server.

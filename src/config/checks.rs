@@ -1,8 +1,10 @@
 //! Validators for single values, each with the description of valid input that errors quote.
 
+use std::net::IpAddr;
 use std::path::PathBuf;
 
 use globset::Glob;
+use ipnet::IpNet;
 use url::Url;
 
 use super::declaration::texts::{NamedSecrets, SecretText};
@@ -102,6 +104,17 @@ pub(crate) fn host(text: &str) -> Result<String, ValueError> {
 fn is_host(text: &str) -> bool {
     let legal = |b: u8| b.is_ascii_alphanumeric() || b"-._:*[]".contains(&b);
     !text.is_empty() && text.len() <= 256 && text.bytes().all(legal)
+}
+
+pub(crate) const NETWORK: &str = "an IP address, or a network such as `\"10.0.0.0/8\"`";
+
+pub(crate) fn network(text: &str) -> Result<IpNet, ValueError> {
+    let alone = || {
+        text.parse()
+            .map(|address: IpAddr| IpNet::from(address.to_canonical()))
+    };
+    let network = text.parse().or_else(|_| alone());
+    network.map_err(|_| ValueError::as_declared())
 }
 
 pub(crate) const ID: &str = "1 to 64 characters of A-Z, a-z, 0-9, `-`, `_` and `.`";

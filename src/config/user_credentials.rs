@@ -16,7 +16,7 @@ pub(super) fn check(keys: &mut ServerKeys, section: &Section<'_>) {
     if keys.credentials == CredentialsChoice::Shared {
         if keys.oauth.exchanges() {
             let (grant, path) = (section.path("oauth.grant"), section.path(KEY));
-            let message = format!("`{grant} = \"token_exchange\"` needs `{path} = \"user\"`");
+            let message = format!("`{grant}` with tokens of clients needs `{path} = \"user\"`");
             section.refuse(&["oauth"], message, None);
         }
         return;
@@ -70,8 +70,8 @@ pub(super) fn warn_if_unusable(
     }
     if keys.oauth.exchanges() && !auth.tokens.is_enabled() {
         reader.warn(&format!(
-            "`servers.{server}.oauth.grant = \"token_exchange\"` needs clients with tokens, and \
-             tokens are not accepted: see `jwt`, `introspection` and `webhook` in [auth]"
+            "`servers.{server}.oauth.grant` needs clients with tokens, and tokens are not accepted: \
+             see `jwt`, `introspection` and `webhook` in [auth]"
         ));
     } else if !auth.is_required() {
         reader.warn(&format!(

@@ -10,4 +10,6 @@ pub(super) struct Authority {
     pub(super) server: AuthorizationServer,
     /// The scopes that the server supports.
     pub(super) scopes: Scopes,
+    /// Whether the server accepts only tokens that are bound to a key.
+    pub(super) needs_dpop: bool,
 }

@@ -1,4 +1,4 @@
-//! The `Bearer` challenge of a `WWW-Authenticate` header (RFC 9110, section 11.6.1).
+//! The `Bearer` or `DPoP` challenge of a `WWW-Authenticate` header (RFC 9110, section 11.6.1).
 
 use super::{Endpoint, Scopes};
 
@@ -13,6 +13,8 @@ pub struct BearerChallenge {
     pub scopes: Option<Scopes>,
     /// Error code, such as `invalid_token` or `insufficient_scope`.
     pub error: Option<String>,
+    /// Whether the server accepts only tokens that are bound to a key (RFC 9449).
+    pub is_dpop: bool,
 }
 
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
@@ -28,8 +30,8 @@ pub enum InvalidChallenge {
 }
 
 impl BearerChallenge {
-    /// Finds the first `Bearer` challenge in a header value; `None` if the server requests a
-    /// different scheme.
+    /// Finds the first `Bearer` challenge in a header value, or else the first `DPoP` challenge;
+    /// `None` if the server requests a different scheme.
     ///
     /// # Errors
     ///
@@ -39,7 +41,7 @@ impl BearerChallenge {
             return Err(InvalidChallenge::TooLong);
         }
         let mut found: Option<Self> = None;
-        let mut is_bearer = false;
+        let mut is_read = false;
         let mut has_scheme = false;
         let mut rest = header;
         loop {
@@ -52,18 +54,24 @@ impl BearerChallenge {
                 && has_scheme
             {
                 let (value, after) = parameter_value(value)?;
-                if is_bearer && let Some(challenge) = &mut found {
+                if is_read && let Some(challenge) = &mut found {
                     challenge.set(name, value)?;
                 }
                 rest = end_of_member(after)?;
                 continue;
             }
-            if is_bearer {
+            if found.as_ref().is_some_and(|it| !it.is_dpop) {
                 return Ok(found);
             }
             has_scheme = true;
-            is_bearer = name.eq_ignore_ascii_case("bearer");
-            found = is_bearer.then(Self::default);
+            let is_dpop = name.eq_ignore_ascii_case("dpop") && found.is_none();
+            is_read = is_dpop || name.eq_ignore_ascii_case("bearer");
+            if is_read {
+                found = Some(Self {
+                    is_dpop,
+                    ..Self::default()
+                });
+            }
             rest = after_token68(after)?;
         }
     }
@@ -168,8 +176,14 @@ mod tests {
             Ok(Some(challenge)) => {
                 let url = challenge.resource_metadata.map(|url| url.to_string());
                 let scopes = challenge.scopes.map(|scopes| scopes.to_string());
-                let parts = [url, scopes, challenge.error];
-                parts.map(|part| part.unwrap_or("-".to_owned())).join("|")
+                let dpop = challenge.is_dpop.then(|| "dpop".to_owned());
+                let parts = [url, scopes, challenge.error].into_iter();
+                let parts: Vec<_> = parts.chain(dpop.map(Some)).collect();
+                parts
+                    .into_iter()
+                    .map(|part| part.unwrap_or("-".to_owned()))
+                    .collect::<Vec<_>>()
+                    .join("|")
             }
             Err(error) => error.to_string(),
         }
@@ -202,7 +216,16 @@ mod tests {
                 "Bearer error=e, DPoP scope=\"d\", error=\"f\"".into(),
                 "-|-|e".into(),
             ),
-            ("DPoP scope=\"d\"".into(), "none".into()),
+            ("DPoP scope=\"d\"".into(), "-|d|-|dpop".into()),
+            (
+                "DPoP scope=d, Basic realm=x, scope=e".into(),
+                "-|d|-|dpop".into(),
+            ),
+            (
+                "dpop algs=\"ES256\", error=use_dpop_nonce".into(),
+                "-|-|use_dpop_nonce|dpop".into(),
+            ),
+            ("DPoP scope=d, Bearer scope=b".into(), "-|b|-".into()),
             (String::new(), "none".into()),
         ];
         for (header, expected) in table {

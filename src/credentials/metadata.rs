@@ -16,6 +16,8 @@ pub struct ProtectedResource {
     /// The server's authorization servers, in its order and spelling.
     pub issuers: Vec<String>,
     pub scopes: Scopes,
+    /// Whether it accepts only tokens that are bound to a key (RFC 9449).
+    pub needs_dpop: bool,
 }
 
 /// An authorization server's own metadata (RFC 8414).
@@ -64,6 +66,8 @@ struct ResourceDocument {
     authorization_servers: Vec<String>,
     #[serde(default)]
     scopes_supported: Vec<String>,
+    #[serde(default)]
+    dpop_bound_access_tokens_required: bool,
 }
 
 impl ProtectedResource {
@@ -85,11 +89,11 @@ impl ProtectedResource {
             endpoint("authorization_servers", issuer)?;
         }
         let scopes = scopes(&document.scopes_supported)?;
-        let resource = document.resource;
         Ok(Self {
-            resource,
+            resource: document.resource,
             issuers,
             scopes,
+            needs_dpop: document.dpop_bound_access_tokens_required,
         })
     }
 }

@@ -11,6 +11,7 @@ mod authorization;
 mod challenge;
 mod credential;
 mod discovery;
+mod dpop;
 mod endpoint;
 
 mod metadata;
@@ -27,6 +28,7 @@ mod token_request;
 mod vault;
 mod visit;
 mod web;
+mod workload;
 
 pub use assertion::AssertionError;
 pub use authorization::{CallbackError, PendingSignIn, SignIn};
@@ -42,7 +44,7 @@ pub use pkce::Verifier;
 pub use registration::{RegisteredClient, RegistrationError, authentication, registration_request};
 pub use registry::{Credentials, IsGone};
 pub use scopes::{InvalidScope, Scopes};
-pub use settings::{GrantKind, OAuthSettings, SubjectTokenType};
+pub use settings::{GrantKind, IdentityProvider, OAuthSettings, SubjectTokenType};
 pub use subject_tokens::{SubjectToken, SubjectTokens};
 pub use token::{TokenError, Tokens};
 pub use token_request::{ClientSecret, Grant, TokenRequest};

@@ -1,30 +1,30 @@
 //! The gateway as an OAuth client of one server: finds its authorization server, registers there,
 //! and requests and revokes tokens.
 
-use std::io::Read as _;
 use std::sync::Arc;
 
+use secrecy::SecretString;
 use url::Url;
 
 use super::assertion::assertion;
 use super::authority::Authority;
+use super::dpop::{DpopKey, Nonce};
 use super::stored_sign_in::{StoredSignIn, unix_now};
+use super::workload::{read_file, workload_token};
 use super::{
     AuthorizationServer, BearerChallenge, ClientSecret, Endpoint, Grant, GrantKind, OAuthSettings,
-    ProtectedResource, RegisteredClient, Scopes, SignInError, TokenRequest, Tokens, Web, WebBody,
-    WebRequest, authentication, authorization_server_urls, protected_resource_urls,
-    registration_request, resource_of,
+    ProtectedResource, RegisteredClient, Scopes, SignInError, SubjectToken, TokenError,
+    TokenRequest, Tokens, Web, WebBody, WebRequest, authentication, authorization_server_urls,
+    protected_resource_urls, registration_request, resource_of,
 };
-use crate::store::open_trusted;
-
-/// Maximum size of a private key file, in bytes.
-const KEY_MAX: u64 = 64 * 1024;
 
 /// The OAuth client for the server at `url`. The gateway's credential and its users' share it.
 pub(super) struct OAuthClient {
     pub(super) url: Url,
     pub(super) settings: OAuthSettings,
     pub(super) web: Arc<dyn Web>,
+    /// The authorization server's nonce for proofs.
+    pub(super) nonce: Nonce,
 }
 
 impl OAuthClient {
@@ -63,6 +63,7 @@ impl OAuthClient {
                         resource: found.resource,
                         server,
                         scopes: found.scopes,
+                        needs_dpop: found.needs_dpop,
                     });
                 }
                 Err(error) => fault = Some(error),
@@ -109,9 +110,8 @@ impl OAuthClient {
         let asked = authentication(methods, has_secret);
         let body = registration_request(settings.grant, redirect_uri, asked, &scopes.to_string());
         let request = WebRequest {
-            url: registration.url().clone(),
-            authorization: None,
             body: Some(WebBody::Json(body.into())),
+            ..WebRequest::get(registration.url().clone())
         };
         let answer = self.web.send(request).await;
         let answer = answer.map_err(SignInError::Unreachable)?;
@@ -129,15 +129,87 @@ impl OAuthClient {
         endpoint: &Endpoint,
         kept: &StoredSignIn,
     ) -> Result<Tokens, SignInError> {
+        let key = kept.dpop_key();
+        let tokens = match self
+            .ask_for_tokens(grant, endpoint, kept, key.as_ref())
+            .await
+        {
+            // It refused the request only because of the nonce that it has sent by now.
+            Err(SignInError::Token(TokenError::Nonce)) if key.is_some() => {
+                self.ask_for_tokens(grant, endpoint, kept, key.as_ref())
+                    .await?
+            }
+            tokens => tokens?,
+        };
+        match (tokens.is_bound, key) {
+            (true, None) => Err(TokenError::Invalid("its token is not a bearer token").into()),
+            (false, _) if self.settings.dpop => Err(SignInError::NotBound),
+            _ => Ok(tokens),
+        }
+    }
+
+    async fn ask_for_tokens(
+        &self,
+        grant: &Grant,
+        endpoint: &Endpoint,
+        kept: &StoredSignIn,
+        key: Option<&DpopKey>,
+    ) -> Result<Tokens, SignInError> {
         let secret = self.client_secret(kept)?;
         let (id, resource) = (&kept.client_id, &kept.resource);
         let request = TokenRequest::new(grant, id, &secret, resource, &kept.scopes());
-        let answer = self.web.send(web_request(endpoint, request)).await;
+        let mut request = web_request(endpoint, request);
+        let nonce = self.nonce.get();
+        request.dpop = key.and_then(|key| key.proof("POST", &request.url, None, nonce.as_deref()));
+        let answer = self.web.send(request).await;
         let answer = answer.map_err(SignInError::Unreachable)?;
+        if let Some(nonce) = &answer.dpop_nonce {
+            self.nonce.set(nonce);
+        }
         Ok(match grant {
             Grant::TokenExchange { .. } => Tokens::parse_exchanged(answer.status, &answer.body)?,
             _ => Tokens::parse(answer.status, &answer.body)?,
         })
+    }
+
+    /// Exchanges a client's token at its identity provider for an ID-JAG, which this sign-in's
+    /// authorization server accepts as a grant.
+    ///
+    /// # Errors
+    ///
+    /// Returns why there is none.
+    pub(super) async fn id_jag(
+        &self,
+        subject: Arc<SubjectToken>,
+        kept: &StoredSignIn,
+    ) -> Result<SecretString, SignInError> {
+        let idp = self.settings.idp.as_ref().ok_or(SignInError::NoMetadata)?;
+        let audience = self.settings.audience.as_ref();
+        let grant = Grant::IdJag {
+            subject,
+            subject_type: self.settings.subject_token_type,
+            audience: audience.unwrap_or(&kept.issuer).clone(),
+        };
+        let secret = ClientSecret::sent_as(idp.client_secret.clone(), "client_secret_basic");
+        let id = &idp.client_id;
+        let request = TokenRequest::new(&grant, id, &secret, &kept.resource, &kept.scopes());
+        let answer = self.web.send(web_request(&idp.token_url, request)).await;
+        let answer = answer.map_err(SignInError::Unreachable)?;
+        Ok(Tokens::parse_id_jag(answer.status, &answer.body)?)
+    }
+
+    /// The token of the gateway's workload, to send to the authorization server of a sign-in.
+    ///
+    /// # Errors
+    ///
+    /// Returns why there is none.
+    pub(super) fn workload_token(&self, kept: &StoredSignIn) -> Result<SecretString, SignInError> {
+        let file = self.settings.token_file.as_ref();
+        let file = file.ok_or(SignInError::NoMetadata)?;
+        let is_named_by_server = self.settings.token_url.is_none();
+        let issuer = is_named_by_server.then_some(kept.issuer.as_str());
+        workload_token(file, issuer)
+            .map_err(|error| SignInError::TokenFile(file.display().to_string(), error.to_string()))
     }
 
     /// Revokes the tokens of this sign-in, if the authorization server supports it (RFC 7009).
@@ -157,13 +229,15 @@ impl OAuthClient {
     }
 
     fn client_secret(&self, kept: &StoredSignIn) -> Result<ClientSecret, SignInError> {
+        let is_grant = self.settings.grant == GrantKind::JwtBearer;
+        if self.settings.token_file.is_some() && !is_grant {
+            return Ok(ClientSecret::Assertion(self.workload_token(kept)?));
+        }
         let Some(file) = &self.settings.client_key_file else {
             return Ok(kept.secret());
         };
         let unusable = |why: String| SignInError::Key(file.display().to_string(), why);
-        let mut pem = Vec::new();
-        let read = open_trusted(file).and_then(|file| file.take(KEY_MAX).read_to_end(&mut pem));
-        read.map_err(|error| unusable(error.to_string()))?;
+        let pem = read_file(file).map_err(|error| unusable(error.to_string()))?;
         let signed = assertion(&pem, &kept.client_id, &kept.issuer, unix_now());
         let signed = signed.map_err(|error| unusable(error.to_string()))?;
         Ok(ClientSecret::Assertion(signed))
@@ -172,9 +246,9 @@ impl OAuthClient {
 
 fn web_request(endpoint: &Endpoint, request: TokenRequest) -> WebRequest {
     WebRequest {
-        url: endpoint.url().clone(),
         authorization: request.authorization,
         body: Some(WebBody::Form(request.body)),
+        ..WebRequest::get(endpoint.url().clone())
     }
 }
 
@@ -196,6 +270,7 @@ fn configured(url: &Url, settings: &OAuthSettings, token_url: &Endpoint) -> Auth
             client_authentication: Vec::new(),
         },
         scopes: Scopes::default(),
+        needs_dpop: false,
     }
 }
 
@@ -212,6 +287,7 @@ async fn at_own_origin(web: &dyn Web, url: &Url) -> Result<Authority, SignInErro
         resource,
         server,
         scopes,
+        needs_dpop: false,
     })
 }
 

@@ -7,7 +7,7 @@ use serde_json::json;
 use url::Url;
 
 use super::token::Refusal;
-use super::token_request::EXCHANGE_GRANT;
+use super::token_request::{EXCHANGE_GRANT, JWT_BEARER_GRANT};
 use super::{ClientSecret, GrantKind};
 
 /// Maximum length of a client id.
@@ -61,6 +61,9 @@ pub fn registration_request(
         }
         GrantKind::ClientCredentials => body["grant_types"] = json!(["client_credentials"]),
         GrantKind::TokenExchange => body["grant_types"] = json!([EXCHANGE_GRANT]),
+        GrantKind::JwtBearer | GrantKind::Enterprise => {
+            body["grant_types"] = json!([JWT_BEARER_GRANT]);
+        }
     }
     if !scopes.is_empty() {
         body["scope"] = json!(scopes);

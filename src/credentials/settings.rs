@@ -24,6 +24,21 @@ pub struct OAuthSettings {
     pub audience: Option<String>,
     /// The type of the client tokens to exchange.
     pub subject_token_type: SubjectTokenType,
+    /// A file with a JWT of this workload, such as Kubernetes and SPIFFE provide. Read at each use,
+    /// because the platform replaces it.
+    pub token_file: Option<PathBuf>,
+    /// Whether tokens are bound to a key, even if the server does not ask for it (RFC 9449).
+    pub dpop: bool,
+    /// The identity provider that issues ID-JAGs.
+    pub idp: Option<IdentityProvider>,
+}
+
+/// The identity provider of enterprise-managed authorization, and the gateway's client there.
+#[derive(Clone, Debug)]
+pub struct IdentityProvider {
+    pub token_url: Endpoint,
+    pub client_id: String,
+    pub client_secret: Option<SecretString>,
 }
 
 /// The party that signs in.
@@ -36,6 +51,22 @@ pub enum GrantKind {
     ClientCredentials,
     /// Each client, with its token for the gateway (RFC 8693).
     TokenExchange,
+    /// The gateway itself, with its workload's token as the grant (RFC 7523).
+    JwtBearer,
+    /// Each client, with an ID-JAG that the identity provider issues for its token.
+    Enterprise,
+}
+
+impl GrantKind {
+    /// Whether a person signs in.
+    pub fn is_interactive(self) -> bool {
+        self == Self::AuthorizationCode
+    }
+
+    /// Whether tokens of clients are exchanged.
+    pub fn exchanges(self) -> bool {
+        matches!(self, Self::TokenExchange | Self::Enterprise)
+    }
 }
 
 /// The type of a token in an exchange (RFC 8693, section 3).
@@ -60,9 +91,14 @@ impl SubjectTokenType {
 
 impl PartialEq for OAuthSettings {
     fn eq(&self, other: &Self) -> bool {
-        let secret = |of: &Self| {
-            let secret = of.client_secret.as_ref();
-            secret.map(|secret| secret.expose_secret().to_owned())
+        let text = |secret: &SecretString| secret.expose_secret().to_owned();
+        let secret = |of: &Self| of.client_secret.as_ref().map(text);
+        let idp = |of: &Self| {
+            let idp = of.idp.as_ref();
+            idp.map(|idp| {
+                let secret = idp.client_secret.as_ref().map(text);
+                (idp.token_url.clone(), idp.client_id.clone(), secret)
+            })
         };
         self.grant == other.grant
             && self.client_id == other.client_id
@@ -74,5 +110,8 @@ impl PartialEq for OAuthSettings {
             && self.token_url == other.token_url
             && self.audience == other.audience
             && self.subject_token_type == other.subject_token_type
+            && self.token_file == other.token_file
+            && self.dpop == other.dpop
+            && idp(self) == idp(other)
     }
 }

@@ -1,10 +1,12 @@
 //! The stored form of a sign-in: enough to renew its token without user interaction.
 
+use ring::error::Unspecified;
 use secrecy::{ExposeSecret as _, SecretString};
 use serde::{Deserialize, Serialize};
 use url::Url;
 
 use super::authority::Authority;
+use super::dpop::DpopKey;
 use super::{
     BearerChallenge, ClientSecret, Endpoint, OAuthSettings, RegisteredClient, Scopes, Tokens,
 };
@@ -41,6 +43,13 @@ pub(super) struct StoredSignIn {
     resource_metadata: Option<String>,
     #[serde(default)]
     challenged_scopes: Option<String>,
+    /// The key of this credential, if the server or the configuration asks for bound tokens: see
+    /// [`DpopKey::generate`].
+    #[serde(default)]
+    dpop_key: Option<String>,
+    /// Whether requests with the access token need a proof.
+    #[serde(default)]
+    is_bound: bool,
 }
 
 impl StoredSignIn {
@@ -77,7 +86,31 @@ impl StoredSignIn {
             principal: None,
             resource_metadata: None,
             challenged_scopes: None,
+            dpop_key: None,
+            is_bound: false,
         }
+    }
+
+    /// Prepares bound tokens: takes over the key of the previous sign-in, or else generates one.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the system cannot provide random numbers.
+    pub(super) fn bind(&mut self, previous: Option<&Self>) -> Result<(), Unspecified> {
+        let known = self.dpop_key.take();
+        let known = known.or_else(|| previous?.dpop_key.clone());
+        self.dpop_key = Some(known.map_or_else(DpopKey::generate, Ok)?);
+        Ok(())
+    }
+
+    /// The key that proofs for the authorization server are signed with.
+    pub(super) fn dpop_key(&self) -> Option<DpopKey> {
+        DpopKey::read(self.dpop_key.as_ref()?)
+    }
+
+    /// Whether requests with the access token need a proof.
+    pub(super) fn is_bound(&self) -> bool {
+        self.is_bound
     }
 
     /// The tokens and the client's secret.
@@ -94,6 +127,7 @@ impl StoredSignIn {
             resource_metadata: metadata.and_then(|url| url.parse().ok()),
             scopes: scopes.and_then(|scopes| Scopes::parse(scopes).ok()),
             error: None,
+            is_dpop: self.dpop_key.is_some(),
         })
     }
 
@@ -143,6 +177,7 @@ impl StoredSignIn {
         let now = unix_now();
         let later = |after: std::time::Duration| now.saturating_add(after.as_secs());
         self.access = Some(tokens.access.expose_secret().to_owned());
+        self.is_bound = tokens.is_bound;
         if let Some(refresh) = &tokens.refresh {
             self.refresh = Some(refresh.expose_secret().to_owned());
         }

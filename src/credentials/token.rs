@@ -9,6 +9,7 @@ use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 use url::form_urlencoded;
 
+use super::token_request::ID_JAG;
 use super::{ANSWER_MAX, Scopes, SubjectTokenType};
 
 /// Maximum length of a token; it must fit in one header.
@@ -29,10 +30,14 @@ pub struct Tokens {
     pub expires_in: Option<Duration>,
     /// The granted scopes, if they differ from the requested ones.
     pub scopes: Option<Scopes>,
+    /// Whether requests with the token need a proof (RFC 9449).
+    pub is_bound: bool,
 }
 
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TokenError {
+    #[error("the proof must contain the nonce of the authorization server")]
+    Nonce,
     #[error("the authorization server no longer accepts this sign-in; sign in again")]
     SignInAgain,
     #[error("the authorization server does not know this client, or no longer does")]
@@ -97,6 +102,19 @@ impl Tokens {
         Self::read(status, body).map(|(tokens, _)| tokens)
     }
 
+    /// Parses an identity provider's response to an exchange for an ID-JAG, and returns the ID-JAG.
+    ///
+    /// # Errors
+    ///
+    /// Fails like [`Tokens::parse`], and if something else was issued.
+    pub fn parse_id_jag(status: u16, body: &[u8]) -> Result<SecretString, TokenError> {
+        let answer = TokenResponse::read(status, body)?;
+        match answer.issued_token_type.as_deref() {
+            Some(ID_JAG) if is_token(&answer.access_token) => Ok(answer.access_token),
+            _ => Err(TokenError::Invalid("`issued_token_type` is not an ID-JAG")),
+        }
+    }
+
     /// Parses the response to an exchange (RFC 8693, section 2.2.1).
     ///
     /// # Errors
@@ -120,20 +138,9 @@ impl Tokens {
 
     /// The tokens, and the type of the issued one, if the response states it.
     fn read(status: u16, body: &[u8]) -> Result<(Self, Option<String>), TokenError> {
-        if body.len() > ANSWER_MAX {
-            return Err(TokenError::Invalid("it is too large"));
-        }
-        // Some servers answer as if the token were a created resource.
-        if !matches!(status, 200 | 201) {
-            return Err(refusal(status, body));
-        }
-        let Some(answer) = members::<TokenResponse>(body) else {
-            return Err(match refusal(status, body) {
-                TokenError::Status(_) => TokenError::Invalid("it has no token"),
-                refused => refused,
-            });
-        };
-        if !answer.token_type.eq_ignore_ascii_case("bearer") {
+        let answer = TokenResponse::read(status, body)?;
+        let is_bound = answer.token_type.eq_ignore_ascii_case("dpop");
+        if !is_bound && !answer.token_type.eq_ignore_ascii_case("bearer") {
             return Err(TokenError::Invalid("its token is not a bearer token"));
         }
         if !is_token(&answer.access_token) || answer.refresh_token.iter().any(|t| !is_token(t)) {
@@ -147,6 +154,7 @@ impl Tokens {
             access: answer.access_token,
             refresh: answer.refresh_token,
             expires_in: answer.expires_in.map(Duration::from_secs),
+            is_bound,
         };
         Ok((tokens, answer.issued_token_type))
     }
@@ -155,6 +163,22 @@ impl Tokens {
     pub fn renew_after(&self) -> Option<Duration> {
         let lifetime = self.expires_in?;
         Some(lifetime.saturating_sub(RENEW_BEFORE).max(lifetime / 2))
+    }
+}
+
+impl TokenResponse {
+    fn read(status: u16, body: &[u8]) -> Result<Self, TokenError> {
+        if body.len() > ANSWER_MAX {
+            return Err(TokenError::Invalid("it is too large"));
+        }
+        // Some servers answer as if the token were a created resource.
+        if !matches!(status, 200 | 201) {
+            return Err(refusal(status, body));
+        }
+        members::<Self>(body).ok_or_else(|| match refusal(status, body) {
+            TokenError::Status(_) => TokenError::Invalid("it has no token"),
+            refused => refused,
+        })
     }
 }
 
@@ -177,6 +201,7 @@ fn refusal(status: u16, body: &[u8]) -> TokenError {
     match &*refusal.error {
         "invalid_grant" => TokenError::SignInAgain,
         "invalid_client" => TokenError::UnknownClient,
+        "use_dpop_nonce" => TokenError::Nonce,
         "temporarily_unavailable" | "server_error" | "slow_down" => TokenError::Unavailable(status),
         _ => TokenError::Refused(refusal.to_string()),
     }
@@ -254,6 +279,21 @@ mod tests {
         let refused = Tokens::parse_exchanged(400, br#"{"error":"invalid_target"}"#);
         let expected = TokenError::Refused("invalid_target".to_owned());
         assert_eq!(refused.unwrap_err(), expected);
+    }
+
+    #[test]
+    fn only_an_id_jag_is_accepted_from_an_identity_provider() {
+        let answer = |issued: &str| {
+            format!(r#"{{"access_token":"j","token_type":"N_A","issued_token_type":"{issued}"}}"#)
+        };
+        let read = |body: &str| Tokens::parse_id_jag(200, body.as_bytes());
+        assert_eq!(read(&answer(ID_JAG)).unwrap().expose_secret(), "j");
+        let other = TokenError::Invalid("`issued_token_type` is not an ID-JAG");
+        for issued in [SubjectTokenType::AccessToken.uri(), ""] {
+            assert_eq!(read(&answer(issued)).unwrap_err(), other);
+        }
+        let refused = Tokens::parse_id_jag(400, br#"{"error":"invalid_grant"}"#);
+        assert_eq!(refused.unwrap_err(), TokenError::SignInAgain);
     }
 
     #[test]

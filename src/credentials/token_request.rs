@@ -12,6 +12,13 @@ use super::{Scopes, SubjectToken, SubjectTokenType, Verifier};
 /// RFC 8693, section 2.1.
 pub(super) const EXCHANGE_GRANT: &str = "urn:ietf:params:oauth:grant-type:token-exchange";
 
+/// RFC 7523, section 2.1.
+pub(super) const JWT_BEARER_GRANT: &str = "urn:ietf:params:oauth:grant-type:jwt-bearer";
+
+/// The type of an identity assertion for another authorization server
+/// (draft-ietf-oauth-identity-assertion-authz-grant).
+pub(super) const ID_JAG: &str = "urn:ietf:params:oauth:token-type:id-jag";
+
 /// RFC 7523, section 2.2.
 const ASSERTION_TYPE: &str = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer";
 
@@ -33,6 +40,22 @@ pub enum Grant {
         /// Sent instead of `resource`.
         audience: Option<String>,
     },
+    /// The client's token is exchanged at its identity provider for an ID-JAG.
+    IdJag {
+        subject: Arc<SubjectToken>,
+        subject_type: SubjectTokenType,
+        /// The authorization server that the ID-JAG is for.
+        audience: String,
+    },
+    /// A JWT of another issuer is the grant (RFC 7523).
+    JwtBearer(SecretString),
+}
+
+impl Grant {
+    /// Whether the request states the scopes; the other grants use those that the user agreed to.
+    fn names_scopes(&self) -> bool {
+        !matches!(self, Self::AuthorizationCode { .. } | Self::RefreshToken(_))
+    }
 }
 
 /// A client's secret, if it has one, and how it is sent.
@@ -111,22 +134,26 @@ impl TokenRequest {
                 subject_type,
                 audience,
             } => {
-                form.append_pair("grant_type", EXCHANGE_GRANT);
-                form.append_pair("subject_token", subject.text.expose_secret());
-                form.append_pair("subject_token_type", subject_type.uri());
                 let wanted = SubjectTokenType::AccessToken.uri();
-                form.append_pair("requested_token_type", wanted);
+                append_exchange(&mut form, subject, *subject_type, wanted);
                 if let Some(audience) = audience {
                     target = ("audience", audience);
                 }
             }
+            Grant::IdJag {
+                subject,
+                subject_type,
+                audience,
+            } => {
+                append_exchange(&mut form, subject, *subject_type, ID_JAG);
+                form.append_pair("audience", audience);
+            }
+            Grant::JwtBearer(assertion) => {
+                form.append_pair("grant_type", JWT_BEARER_GRANT);
+                form.append_pair("assertion", assertion.expose_secret());
+            }
         }
-        // The other grants use the scopes that the user agreed to.
-        let names_scopes = matches!(
-            grant,
-            Grant::ClientCredentials | Grant::TokenExchange { .. }
-        );
-        if names_scopes && !scopes.is_empty() {
+        if grant.names_scopes() && !scopes.is_empty() {
             form.append_pair("scope", &scopes.to_string());
         }
         form.append_pair(target.0, target.1);
@@ -165,6 +192,18 @@ impl TokenRequest {
             body,
         }
     }
+}
+
+fn append_exchange(
+    form: &mut form_urlencoded::Serializer<'_, String>,
+    subject: &SubjectToken,
+    subject_type: SubjectTokenType,
+    wanted: &str,
+) {
+    form.append_pair("grant_type", EXCHANGE_GRANT);
+    form.append_pair("subject_token", subject.text.expose_secret());
+    form.append_pair("subject_token_type", subject_type.uri());
+    form.append_pair("requested_token_type", wanted);
 }
 
 /// Both parts are form-encoded before they are joined (RFC 6749, section 2.3.1).
@@ -246,5 +285,21 @@ mod tests {
         let (_, form) = body(&exchange(Some("docs")), &secret);
         assert_eq!(form, format!("{start}&audience=docs&{end}"));
         assert!(!format!("{:?}", exchange(None)).contains("s+1"));
+        // An identity provider has to know both: who redeems the ID-JAG, and for which server.
+        let id_jag = Grant::IdJag {
+            subject: subjects.get(&ada).unwrap(),
+            subject_type: SubjectTokenType::IdToken,
+            audience: "https://as.example".to_owned(),
+        };
+        let (_, form) = body(&id_jag, &secret);
+        let start = start.replace("token-type%3Ajwt", "token-type%3Aid_token");
+        let start = start.replace(
+            "access_token&scope",
+            "id-jag&audience=https%3A%2F%2Fas.example&scope",
+        );
+        assert_eq!(form, format!("{start}&{resource}&{end}"));
+        let (_, form) = body(&Grant::JwtBearer("j+w".into()), &ClientSecret::None);
+        let start = format!("grant_type={kind}grant-type%3Ajwt-bearer&assertion=j%2Bw&scope=a+b");
+        assert_eq!(form, format!("{start}&{resource}&client_id=me"));
     }
 }

@@ -10,6 +10,8 @@ use url::Url;
 pub struct WebRequest {
     pub url: Url,
     pub authorization: Option<SecretString>,
+    /// A proof of possession of a key, for this request only (RFC 9449).
+    pub dpop: Option<String>,
     pub body: Option<WebBody>,
 }
 
@@ -19,6 +21,7 @@ impl WebRequest {
         Self {
             url,
             authorization: None,
+            dpop: None,
             body: None,
         }
     }
@@ -37,6 +40,8 @@ pub struct WebAnswer {
     /// Whether the body is known to be complete. Without a declared length the HTTP client takes
     /// the end of the connection for the end of the body.
     pub is_whole: bool,
+    /// The nonce that the next proof has to contain.
+    pub dpop_nonce: Option<String>,
 }
 
 /// Sends requests. Follows no redirects, and reads at most [`ANSWER_MAX`] bytes of a response,

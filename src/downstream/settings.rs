@@ -12,7 +12,6 @@ use crate::auth::subject;
 use crate::bridge::headers::{ClientHeaders, UserClaim};
 use crate::bridge::seal::Digest;
 use crate::catalog::{NameSettings, ResultSettings};
-use crate::credentials::GrantKind;
 use crate::downstream::caller::Caller;
 use crate::downstream::resilience::Resilience;
 use crate::id::{CredentialContext, ServerName};
@@ -256,7 +255,7 @@ impl ServerSettings {
     /// Whether calls use tokens exchanged for the clients' own tokens.
     pub fn exchanges_tokens(&self) -> bool {
         match &self.transport {
-            TransportSettings::Http(http) => http.oauth.grant == GrantKind::TokenExchange,
+            TransportSettings::Http(http) => http.oauth.grant.exchanges(),
             TransportSettings::Stdio(_) => false,
         }
     }

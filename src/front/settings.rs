@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use std::thread;
 use std::time::Duration;
 
+use ipnet::IpNet;
+
 use super::tls::TlsSettings;
 use crate::auth::{AuthSettings, LimitsByClient};
 use crate::calls::QuotaLimit;
@@ -30,6 +32,8 @@ pub struct FrontSettings {
     /// `Host` values accepted in addition to loopback names. If empty, a public listener accepts
     /// any.
     pub allowed_hosts: Vec<String>,
+    /// Proxies whose `X-Forwarded-For` names the client.
+    pub trusted_proxies: Vec<IpNet>,
     /// How clients authenticate.
     pub auth: AuthSettings,
     /// Whether the gateway uses HTTPS, and with which certificate.
@@ -87,6 +91,7 @@ impl Default for FrontSettings {
                 .map(str::to_owned)
                 .to_vec(),
             allowed_hosts: Vec::new(),
+            trusted_proxies: Vec::new(),
             auth: AuthSettings::default(),
             tls: TlsSettings::default(),
             forwarded_headers: Vec::new(),

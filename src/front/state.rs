@@ -12,7 +12,7 @@ use url::Url;
 use super::http::guard::origin_is_allowed;
 use super::legacy_sse::sse_channel::SseChannels;
 use super::settings::FrontSettings;
-use crate::auth::{TokenSettings, TokenVerifier};
+use crate::auth::{SeenProofs, TokenSettings, TokenVerifier};
 use crate::calls::Quota;
 use crate::credentials::{SubjectTokens, Web};
 use crate::masking::LiveSecrets;
@@ -25,6 +25,8 @@ pub struct Front {
     pub(super) settings: ArcSwap<FrontSettings>,
     /// Verifies client tokens; `None` if tokens are disabled.
     pub(super) tokens: ArcSwapOption<TokenVerifier>,
+    /// The proofs of clients whose tokens are bound to a key.
+    pub(super) proofs: Arc<SeenProofs>,
     /// Client tokens that are exchanged for server tokens.
     subjects: SubjectTokens,
     /// Secrets to mask, to which the keys and tokens of clients are added.
@@ -81,6 +83,7 @@ impl Front {
         subjects.set_wanted(settings.keeps_tokens);
         Self {
             tokens: ArcSwapOption::new(token_verifier(&settings.auth.tokens, &subjects)),
+            proofs: Arc::default(),
             subjects,
             secrets,
             settings: ArcSwap::from_pointee(settings),

@@ -41,11 +41,11 @@ pub(super) fn with_credential(
     let mut http = http.clone();
     // A server behind a Unix socket has no origin at which a sign-in could be found.
     if !http.has_authorization() && http.url.has_host() {
-        let configured = [&http.oauth.token_url, &http.oauth.authorization_url];
-        let configured = configured
-            .into_iter()
-            .flatten()
-            .map(|url| url.url().clone());
+        let oauth = &http.oauth;
+        let configured = [&oauth.token_url, &oauth.authorization_url];
+        let idp = oauth.idp.iter().map(|idp| &idp.token_url);
+        let configured = configured.into_iter().flatten().chain(idp);
+        let configured = configured.map(|url| url.url().clone());
         let web = || {
             let web = WebClient::new(tls.clone(), vec![http.url.clone()]);
             let web = web.with_written(configured.collect());

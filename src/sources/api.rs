@@ -107,10 +107,10 @@ impl Api {
     ) -> Result<Bytes, ApiError> {
         let authorization = self.key.as_ref();
         let request = WebRequest {
-            url: self.url_of(path, query),
             authorization: authorization
                 .map(|key| format!("Bearer {}", key.expose_secret()).into()),
             body,
+            ..WebRequest::get(self.url_of(path, query))
         };
         let answer = self.web.send(request).await;
         let answer = answer.map_err(|why| ApiError::Failed { path, why })?;

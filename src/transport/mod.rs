@@ -48,7 +48,7 @@ pub use http::sse::read_events;
 pub use http::web_client::WebClient;
 pub use http_connector::HttpConnector;
 pub use large_answers::LargeAnswers;
-pub use process::{ProcessExit, ProcessOwner, raise_open_files};
+pub use process::{Pressure, ProcessExit, ProcessOwner, raise_open_files};
 pub(crate) use process::{ProcessUsage, open_descriptors, process_usage};
 pub use program::find_program;
 pub(crate) use program::{check_program, is_program};
@@ -405,6 +405,11 @@ pub trait Connector: Send + Sync {
     /// Process groups of the open links.
     fn process_groups(&self) -> Vec<u32> {
         Vec::new()
+    }
+
+    /// The highest pressure in the control groups of the open links, if they have any.
+    fn pressure(&self) -> Option<Pressure> {
+        None
     }
 
     /// Whether the transport can tell on which call's stream a server's request arrived.

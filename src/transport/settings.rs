@@ -149,7 +149,9 @@ impl HttpSettings {
         let proxy = proxy.into_iter().flat_map(Proxy::secrets);
         let named = self.headers.iter();
         let named = named.flat_map(|(name, value)| secrets_in_header(name, value.expose_secret()));
-        let client = self.oauth.client_secret.iter();
+        let idp = self.oauth.idp.iter();
+        let idp = idp.filter_map(|idp| idp.client_secret.as_ref());
+        let client = self.oauth.client_secret.iter().chain(idp);
         let client = client.map(|secret| secret.expose_secret().to_owned());
         named
             .chain(secrets_in_url(&self.url))

@@ -85,3 +85,22 @@ async fn each_denial_leaves_one_record_that_says_who_what_and_why() {
         assert_eq!(gateway.status().await["counters"]["denials"], number + 1);
     }
 }
+
+#[tokio::test]
+async fn a_record_names_the_client_behind_a_trusted_proxy() {
+    let proxies = "[gateway]\ntrusted_proxies = [\"127.0.0.1\"]\n";
+    let gateway = Gateway::start(&format!("{proxies}{}{KEYS}", quick())).await;
+    for path in ["/mcp", "/api/servers"] {
+        let http = Http::new(gateway.address, "GET", path);
+        let http = http.header("X-Forwarded-For", "198.51.100.7");
+        assert_eq!(http.send().await.status, 401);
+        until("the record", || async {
+            let records = records(&gateway);
+            let is_about = |record: &String| record.contains(path);
+            let record = records.iter().find(|record| is_about(record))?;
+            assert!(record.contains("198.51.100.7"), "{record}");
+            Some(())
+        })
+        .await;
+    }
+}

@@ -143,6 +143,23 @@ async fn one_address_leaves_sessions_to_another() {
 }
 
 #[tokio::test]
+async fn clients_behind_a_trusted_proxy_have_shares_of_their_own() {
+    let config = "[gateway]\ntrusted_proxies = [\"127.0.0.0/8\"]\n[sessions]\nmax = 10\n";
+    let gateway = Gateway::start(config).await;
+    let initialize = async |client: &str| {
+        let http = Http::post(gateway.address, INITIALIZE);
+        let http = http.header("X-Forwarded-For", client);
+        http.send().await.status
+    };
+    for _ in 0..9 {
+        // A client can send the header itself; the proxy appends the address that it sees.
+        assert_eq!(initialize("192.0.2.66, 198.51.100.2").await, 200);
+    }
+    assert_eq!(initialize("192.0.2.67, 198.51.100.2").await, 503);
+    assert_eq!(initialize("198.51.100.3").await, 200);
+}
+
+#[tokio::test]
 async fn a_declaration_of_16_mib_is_refused() {
     let gateway = Gateway::start("").await;
     let capabilities = json!({"experimental": {"a": "x".repeat((16 << 20) - 1024)}});

@@ -14,6 +14,7 @@ mod auth;
 mod authorization;
 mod away_lists;
 mod batches;
+mod bound_tokens;
 mod canaries;
 mod cassette;
 mod cli;

@@ -95,3 +95,37 @@ async fn a_server_is_added_by_its_card() {
         "{printed}"
     );
 }
+
+#[tokio::test]
+async fn pages_of_every_origin_read_cards_and_catalogs_but_call_nothing() {
+    let gateway = Gateway::start(&format!("{}{VIEWS}", example("one"))).await;
+    let from_page = async |path: &str| {
+        let page = Http::new(gateway.address, "GET", path);
+        page.header("Origin", "https://page.example").send().await
+    };
+    for path in ["/mcp/server-card", "/.well-known/ai-catalog.json"] {
+        let answer = from_page(path).await;
+        assert_eq!(answer.status, 200, "{answer:?}");
+        assert_eq!(answer.header("access-control-allow-origin"), Some("*"));
+    }
+    assert_eq!(from_page("/mcp").await.status, 403);
+    let foreign = Http::new(gateway.address, "GET", "/mcp/server-card");
+    let foreign = foreign.without("Host").header("Host", "evil.example");
+    assert_eq!(foreign.send().await.status, 403);
+}
+
+#[tokio::test]
+async fn a_plain_url_is_named_by_its_card() {
+    let gateway = Gateway::start(&format!("{}{VIEWS}", example("one"))).await;
+    let setup = Setup::new("");
+    let url = format!("http://{}/mcp/safe", gateway.address);
+    let (succeeded, printed) = setup.run(&["servers", "add", &url, "--dry-run"]);
+    assert!(succeeded && printed.contains("[servers.safe]"), "{printed}");
+    assert!(
+        printed.contains("card     safe: MCP servers in the view safe"),
+        "{printed}"
+    );
+    let (succeeded, printed) = setup.run(&["servers", "add", "mine", &url, "--dry-run"]);
+    assert!(succeeded && printed.contains("[servers.mine]"), "{printed}");
+    assert!(!printed.contains("card     "), "{printed}");
+}

@@ -46,6 +46,7 @@ async fn s_auths_02_clients_read_where_tokens_come_from() {
         "authorization_servers": [issuer.url()],
         "scopes_supported": ["mcp"],
         "bearer_methods_supported": ["header"],
+        "dpop_signing_alg_values_supported": ["ES256", "ES384", "EdDSA", "RS256", "PS256"],
         "resource_name": "mcpvisor",
     });
     for path in ["", "/mcp", "/mcp/view"] {

@@ -66,6 +66,10 @@ groups_are_gone() {
   [ "$(ls -d $service/servers-*/child-* 2> /dev/null | wc -l)" = 0 ]
 }
 
+pressure_is_shown() {
+  mcpvisor --config /etc/config.toml servers show busy | grep 'waited [0-9]* % of the last minute for CPU'
+}
+
 every_group_is_used() {
   ! grep -l 'populated 0' $service/servers-$gateway/child-*/cgroup.events
 }
@@ -81,6 +85,7 @@ check 'a fork bomb runs' has_sleepers
 check 'a fork bomb is limited' bomb_is_limited
 check 'a tree that takes all memory is ended, with the reason' hog_ended_at_its_limit
 check 'calls of a neighbour work beside them' calls_work
+check 'a tree at its share of the processor shows that it waits' pressure_is_shown
 check 'a program that does not exist leaves no group' every_group_is_used
 kill -TERM $gateway
 wait $gateway

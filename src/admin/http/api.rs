@@ -1,12 +1,13 @@
 //! The entry point of the API: authorizes a request, finds its route and reads its body.
 
+use std::net::IpAddr;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
 use actix_web::http::header::{self, HeaderName, HeaderValue};
 use actix_web::http::{ConnectionType, Method};
-use actix_web::{HttpRequest, HttpResponse, web};
+use actix_web::{HttpMessage as _, HttpRequest, HttpResponse, web};
 use bytes::BytesMut;
 use futures_util::{FutureExt as _, StreamExt as _};
 use tokio::time::timeout;
@@ -18,6 +19,7 @@ use super::routes::ROUTES;
 use super::{AdminEndpoints, OperatorCheck, with_title_case_headers};
 use crate::admin::base_url::base_url;
 use crate::admin::operator::Operator;
+use crate::id::ForwardedClient;
 use crate::protocol::{ErrorKind, Failure};
 use crate::telemetry::{Counters, Denial};
 
@@ -107,12 +109,19 @@ pub(super) async fn conclude(
     }
 }
 
+/// The address of a client, or of its nearest proxy that is not trusted; `None` on a Unix socket.
+pub(in crate::admin) fn client_address(request: &HttpRequest) -> Option<IpAddr> {
+    let forwarded = request.extensions().get::<ForwardedClient>().copied();
+    let direct = || request.peer_addr().map(|address| address.ip());
+    forwarded.map(|client| client.0).or_else(direct)
+}
+
 pub(in crate::admin) fn note_denial(request: &HttpRequest, failure: &Failure, counters: &Counters) {
     Denial {
         code: failure.kind.as_str(),
         action: &format!("{} {}", request.method(), request.path()),
         principal: "",
-        from: request.peer_addr().map(|address| address.ip()),
+        from: client_address(request),
         reason: &failure.message,
     }
     .record(counters);

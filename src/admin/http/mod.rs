@@ -41,6 +41,7 @@ use super::ui::Dashboard;
 use crate::protocol::{ErrorKind, Failure};
 use crate::supervision::Pulse;
 
+pub(super) use api::client_address;
 pub(super) use owner::OwnerApi;
 
 pub use health::{Health, HealthSource, ServerHealth, THREAD_BLOCKED_AFTER};

@@ -18,7 +18,7 @@ pub use pin_text::{pin_table, pin_text};
 pub use schema_view::SchemaView;
 pub use screen::{Screen, Window};
 pub use server_table::server_table;
-pub(in crate::admin) use status_tree::{group_line, sandbox_text};
+pub(in crate::admin) use status_tree::{group_line, pressure_text, sandbox_text};
 pub use status_tree::{notice_lines, server_details, tree};
 pub use tool_text::{ListedTool, tool_table, tool_text};
 pub use trouble::{ServerTrouble, troubles};

@@ -9,6 +9,7 @@ use crate::admin::status::{
 use crate::downstream::{GroupView, OwnConnectionView, ServerStatusView};
 use crate::supervision::ChildView;
 use crate::telemetry::{counted, one_line, printable};
+use crate::transport::Pressure;
 
 /// Separator between two facts.
 const DOT: &str = " · ";
@@ -264,9 +265,21 @@ fn connection_facts(connection: &ServerStatusView) -> Vec<String> {
     facts.extend(renewed.map(|count| counted(count, "session renewed", "sessions renewed")));
     let cookies = connection.cookies.iter();
     facts.extend(cookies.map(|cookie| format!("cookie {}", one_line(cookie))));
+    facts.extend(connection.pressure.and_then(pressure_text));
     let faults = connection.faults.iter();
     facts.extend(faults.map(|faults| format!("FAULTS INJECTED: {}", one_line(faults))));
     facts
+}
+
+/// How long the processes of a server waited for resources; `None` below one percent.
+pub(in crate::admin) fn pressure_text(pressure: Pressure) -> Option<String> {
+    let Pressure { cpu, memory } = pressure;
+    let waits = [("CPU", cpu), ("memory", memory)];
+    let waits = waits.iter().filter(|(_, share)| *share >= 1.0);
+    let waits: Vec<String> = waits
+        .map(|(resource, share)| format!("{share:.0} % of the last minute for {resource}"))
+        .collect();
+    (!waits.is_empty()).then(|| format!("waited {}", waits.join(" and ")))
 }
 
 /// Lines below a server: its breakers, why its clients do not share a process, and its connections

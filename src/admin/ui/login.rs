@@ -14,6 +14,7 @@ use super::ui_request::UiRequest;
 use super::visitor::{Visitor, login_cookie, set_cookie};
 use super::{frame, response};
 use crate::admin::ApiToken;
+use crate::admin::http::client_address;
 use crate::protocol::{ErrorKind, Failure};
 use crate::telemetry::{Denial, unix_millis};
 
@@ -52,7 +53,7 @@ pub(super) async fn answer(
         code: ErrorKind::SessionInvalid.as_str(),
         action: "login to the dashboard",
         principal: "",
-        from: asked.request.peer_addr().map(|address| address.ip()),
+        from: client_address(asked.request),
         reason: "invalid token or link",
     }
     .record(&asked.operator.state.counters);

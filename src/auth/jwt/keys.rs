@@ -142,12 +142,7 @@ impl IssuerKeys {
     }
 
     async fn document(&self, url: &Url) -> Result<Option<bytes::Bytes>, String> {
-        let request = WebRequest {
-            url: url.clone(),
-            authorization: None,
-            body: None,
-        };
-        let answer = self.web.send(request).await;
+        let answer = self.web.send(WebRequest::get(url.clone())).await;
         let answer = answer.map_err(|why| format!("{url}: {why}"))?;
         match answer.status {
             200 => Ok(Some(answer.body)),

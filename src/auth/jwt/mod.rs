@@ -1,6 +1,7 @@
 //! Verifies JSON Web Tokens (RFC 9068) with the authorization server's keys.
 
 mod keys;
+mod proof;
 mod provider;
 mod token;
 
@@ -12,6 +13,10 @@ use keys::IssuerKeys;
 use token::ExpectedToken;
 
 pub use jsonwebtoken::Algorithm;
+pub use proof::PROOF_ALGORITHMS;
+pub(super) use proof::Proof;
+#[cfg(test)]
+pub(super) use proof::tests as proof_tests;
 pub use token::JwtSettings;
 
 /// Whether a text is a JSON Web Token, regardless of its algorithm. The gateway refuses tokens that

@@ -1,6 +1,7 @@
 //! Validates JSON Web Tokens of an authorization server (RFC 7519, RFC 9068): their subject, rights
 //! and expiry.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use base64::Engine as _;
@@ -11,6 +12,7 @@ use jsonwebtoken::jwk::{Jwk, JwkSet, PublicKeyUse};
 use jsonwebtoken::{Algorithm, DecodingKey, Header, Validation, decode, decode_header};
 use serde_json::{Map, Value};
 
+use crate::auth::key_thumbprint::KeyThumbprint;
 use crate::auth::rights::digest_of;
 use crate::auth::token_answer::scopes;
 use crate::auth::verified_token::{TokenError, VerifiedToken, checked_subject};
@@ -202,6 +204,7 @@ fn verify_with(
         digest: digest_of(&scopes, &claims),
         scopes,
         expires_at: Some(expires_at.saturating_add(expected.clock_skew)),
+        key: KeyThumbprint::of(&claims)?.map(Arc::new),
         claims: Claims::read(&expected.claims, &claims),
     })
 }

@@ -1,6 +1,7 @@
 //! Tests of tools that only user interfaces call.
 
 use super::*;
+use crate::protocol::Method;
 
 /// A tool with these audiences.
 fn seen_by(name: &str, visibility: &Value) -> Value {
@@ -52,4 +53,40 @@ fn tools_of_user_interfaces_can_stay_in_the_view_of_their_server() {
         let hidden = snapshot.unlisted(ItemKind::Tools, "s__apps");
         assert!(hidden.is_none(), "a hidden tool is called");
     }
+}
+
+#[test]
+fn an_interface_in_a_result_is_read_from_the_server_of_the_result() {
+    let declaring = |name: &str, uris: &[&str]| {
+        let mut part = resources(name, uris, &[]);
+        part.capabilities = json!({"resources": {}}).as_object().unwrap().clone();
+        part
+    };
+    let snapshot = merged(&[declaring("a", &["ui://app"]), declaring("b", &["ui://own"])]);
+    let shown = |of: &str, uri: &str| {
+        let result = json!({"content": [], "_meta": {"ui": {"resourceUri": uri}}});
+        let result = RawJson::from_value(&result);
+        let rewritten = snapshot.rewrite_result(&server(of), &Method::ToolsCall, &result);
+        let result = rewritten.unwrap_or(result);
+        let result: Value = serde_json::from_str(result.as_str()).unwrap();
+        result["_meta"]["ui"]["resourceUri"]
+            .as_str()
+            .unwrap()
+            .to_owned()
+    };
+    for (of, uri, expected) in [
+        ("a", "ui://app", "ui://app"),
+        ("b", "ui://own", "ui://own"),
+        // The server `a` lists it, and `b` has another page by this name.
+        ("b", "ui://app", "ui://b/app"),
+        // No other server has it.
+        ("b", "ui://b/page", "ui://b/page"),
+        ("b", "https://a.example/", "https://a.example/"),
+    ] {
+        assert_eq!(shown(of, uri), expected, "{of} {uri}");
+    }
+    let owner = snapshot.resource("ui://b/app", None).unwrap();
+    assert_eq!((owner.server, &*owner.native), (server("b"), "ui://app"));
+    let owner = snapshot.resource("ui://app", None).unwrap();
+    assert_eq!(owner.server, server("a"));
 }

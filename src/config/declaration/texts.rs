@@ -4,6 +4,7 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use ipnet::IpNet;
 use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::{Value as Json, json};
 
@@ -53,6 +54,12 @@ impl TextValue for PathBuf {
 }
 
 impl TextValue for SocketAddr {
+    fn text(&self) -> Option<String> {
+        Some(self.to_string())
+    }
+}
+
+impl TextValue for IpNet {
     fn text(&self) -> Option<String> {
         Some(self.to_string())
     }

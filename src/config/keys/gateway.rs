@@ -9,7 +9,8 @@ use crate::catalog::PinMode;
 use crate::config::Config;
 use crate::config::address::{self, ListenAddress};
 use crate::config::checks::{
-    DIRECTORY, ENDPOINT, HOST, ORIGIN, directory, endpoint, host, is_at_least, origin,
+    DIRECTORY, ENDPOINT, HOST, NETWORK, ORIGIN, directory, endpoint, host, is_at_least, network,
+    origin,
 };
 use crate::config::declaration::keys;
 use crate::config::declaration::kinds::{
@@ -85,6 +86,9 @@ keys! {
         /// Accepted `Host` headers. A loopback address also accepts loopback names; any other
         /// address accepts every host if this is empty.
         allowed_hosts in front.allowed_hosts: texts(HOST, host);
+        /// Addresses or networks of proxies whose `X-Forwarded-For` names the client, for shares,
+        /// limits and the log of denials.
+        trusted_proxies in front.trusted_proxies: texts(NETWORK, network).such_as("10.0.0.0/8");
         /// A call that is silent for longer is answered as an SSE stream.
         sse_after in front.sse_after: duration(10 * MILLI..=10 * MINUTE);
         /// Interval of the comments that keep idle streams open.

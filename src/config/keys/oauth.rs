@@ -5,10 +5,12 @@ use std::path::{Path, PathBuf};
 
 use crate::config::checks::{FILE, NO_NUL, NOT_EMPTY, file, not_empty, secret, secret_no_nul};
 use crate::config::declaration::keys;
-use crate::config::declaration::kinds::{ChoiceKind, choice, optional};
+use crate::config::declaration::kinds::{ChoiceKind, choice, flag, optional};
 use crate::config::declaration::texts::{SecretText, text, texts};
 use crate::config::section::{Section, ValueError};
-use crate::credentials::{Endpoint, GrantKind, OAuthSettings, Scopes, SubjectTokenType};
+use crate::credentials::{
+    Endpoint, GrantKind, IdentityProvider, OAuthSettings, Scopes, SubjectTokenType,
+};
 
 /// How the gateway signs in to servers.
 #[derive(Clone, Default, PartialEq)]
@@ -62,6 +64,11 @@ pub(crate) struct OAuthKeys {
     token_url: Option<String>,
     audience: Option<String>,
     subject_token_type: SubjectTokenType,
+    token_file: Option<PathBuf>,
+    dpop: bool,
+    idp_token_url: Option<String>,
+    idp_client_id: Option<String>,
+    idp_client_secret: Option<SecretText>,
 }
 
 pub(super) const ENDPOINT: &str = "a URL with `https://`, or `http://` on this machine";
@@ -87,6 +94,8 @@ fn grant() -> ChoiceKind<GrantKind> {
         ("authorization_code", GrantKind::AuthorizationCode),
         ("client_credentials", GrantKind::ClientCredentials),
         ("token_exchange", GrantKind::TokenExchange),
+        ("jwt_bearer", GrantKind::JwtBearer),
+        ("enterprise", GrantKind::Enterprise),
     ])
 }
 
@@ -103,8 +112,9 @@ keys! {
     /// itself.
     OAuthTable for OAuthKeys, check {
         /// Who signs in (docs/oauth.md): a person ("authorization_code"), the gateway
-        /// ("client_credentials"), or each client with its gateway token, which is exchanged at
-        /// `token_url` ("token_exchange").
+        /// ("client_credentials"), the gateway with the JWT of its workload ("jwt_bearer"), or each
+        /// client with its gateway token, which is exchanged at `token_url` ("token_exchange") or
+        /// at its identity provider ("enterprise").
         grant: grant(), Reconnects;
         /// Client id registered for the gateway.
         client_id: optional(text(NOT_EMPTY, not_empty), "\"my-client\""), Reconnects;
@@ -127,8 +137,23 @@ keys! {
         /// For "token_exchange": the server's name at the authorization server, instead of its URL
         /// (`resource`).
         audience: optional(text(NOT_EMPTY, not_empty), "\"docs\""), Reconnects;
-        /// For "token_exchange": type of the clients' tokens.
+        /// For "token_exchange" and "enterprise": type of the clients' tokens. Default for
+        /// "enterprise": "id_token".
         subject_token_type: subject_token_type(), Reconnects;
+        /// File with a JWT of this workload, such as from Kubernetes or SPIFFE, read at each use:
+        /// the grant of "jwt_bearer"; for other grants, it replaces the client secret.
+        token_file: optional(text(FILE, file), "\"/var/run/secrets/tokens/docs\""), Reconnects;
+        /// Binds tokens to a key of the gateway (DPoP, RFC 9449), even if the server does not ask for
+        /// it.
+        dpop: flag(), Reconnects;
+        /// For "enterprise": token endpoint of the clients' identity provider.
+        idp_token_url: optional(text(ENDPOINT, endpoint),
+            "\"https://idp.example.com/token\""), Reconnects;
+        /// For "enterprise": client id of the gateway at the identity provider.
+        idp_client_id: optional(text(NOT_EMPTY, not_empty), "\"gateway\""), Reconnects;
+        /// For "enterprise": client secret at the identity provider, if any.
+        idp_client_secret: optional(text(NOT_EMPTY, secret), "\"${IDP_SECRET}\""),
+            Reconnects, Secret;
     }
 }
 
@@ -149,7 +174,23 @@ fn check(keys: &mut OAuthKeys, section: &Section<'_>) {
     if keys.client_key_file.is_some() && keys.client_id.is_none() {
         needs("client_key_file", "client_id");
     }
-    if keys.exchanges() && keys.token_url.is_none() {
+    if keys.grant == GrantKind::JwtBearer && keys.token_file.is_none() {
+        needs("grant", "token_file");
+    }
+    if keys.grant == GrantKind::Enterprise {
+        for (key, is_missing) in [
+            ("idp_token_url", keys.idp_token_url.is_none()),
+            ("idp_client_id", keys.idp_client_id.is_none()),
+        ] {
+            if is_missing {
+                needs("grant", key);
+            }
+        }
+        if !section.has("subject_token_type") {
+            keys.subject_token_type = SubjectTokenType::IdToken;
+        }
+    }
+    if keys.grant == GrantKind::TokenExchange && keys.token_url.is_none() {
         let (grant, token_url) = (section.path("grant"), section.path("token_url"));
         let message = format!("`{grant} = \"token_exchange\"` needs `{token_url}`");
         let help = "otherwise the server could choose where client tokens are sent";
@@ -160,32 +201,43 @@ fn check(keys: &mut OAuthKeys, section: &Section<'_>) {
 impl OAuthKeys {
     /// Whether the gateway signs in without a person.
     pub(crate) fn needs_nobody(&self) -> bool {
-        self.grant == GrantKind::ClientCredentials
+        matches!(
+            self.grant,
+            GrantKind::ClientCredentials | GrantKind::JwtBearer
+        )
     }
 
     /// Whether tokens of clients are exchanged.
     pub(crate) fn exchanges(&self) -> bool {
-        self.grant == GrantKind::TokenExchange
+        self.grant.exchanges()
     }
 
     /// Relative paths start at `directory`, the directory of the file.
     pub(crate) fn settings(&self, directory: &Path) -> OAuthSettings {
         let endpoint = |url: &Option<String>| url.as_ref().and_then(|url| url.parse().ok());
         let scopes = Scopes::of(self.scopes.iter().map(String::as_str));
+        let idp = || {
+            Some(IdentityProvider {
+                token_url: endpoint(&self.idp_token_url)?,
+                client_id: self.idp_client_id.clone()?,
+                client_secret: self.idp_client_secret.as_ref().map(SecretText::to_secret),
+            })
+        };
+        let file = |file: &Option<PathBuf>| file.as_ref().map(|file| directory.join(file));
         OAuthSettings {
             grant: self.grant,
             client_id: self.client_id.clone(),
             client_secret: self.client_secret.as_ref().map(SecretText::to_secret),
-            client_key_file: self
-                .client_key_file
-                .as_ref()
-                .map(|file| directory.join(file)),
+            client_key_file: file(&self.client_key_file),
             client_metadata_url: endpoint(&self.client_metadata_url),
             scopes: scopes.ok().filter(|scopes| !scopes.is_empty()),
             authorization_url: endpoint(&self.authorization_url),
             token_url: endpoint(&self.token_url),
             audience: self.audience.clone(),
             subject_token_type: self.subject_token_type,
+            token_file: file(&self.token_file),
+            dpop: self.dpop,
+            idp: idp(),
         }
     }
 }

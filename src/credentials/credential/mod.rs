@@ -28,9 +28,11 @@ use tokio::sync::{Mutex as AsyncMutex, MutexGuard};
 use tokio::time::Instant;
 use url::Url;
 
+use super::authority::Authority;
+use super::dpop::Nonce;
 use super::oauth_client::OAuthClient;
 use super::stored_sign_in::{StoredSignIn, unix_now};
-use super::{BearerChallenge, GrantKind, OAuthSettings, SubjectTokens, Vault, Web};
+use super::{BearerChallenge, Grant, OAuthSettings, SubjectTokens, Vault, Web};
 use crate::id::{Principal, ServerName, Subject};
 use crate::masking::{LiveSecrets, SecretOrigin};
 use crate::telemetry::Counters;
@@ -104,7 +106,7 @@ impl HeldSignIn {
         let kept = self.kept.as_ref().ok_or(SignInError::NotSignedIn)?;
         Ok(Granted {
             server: login.server,
-            token_type: "Bearer",
+            token_type: if kept.is_bound() { "DPoP" } else { "Bearer" },
             expires_in: kept.expires_at.map(|at| at.saturating_sub(unix_now())),
             expires_at: kept.expires_at,
             scope: kept.scopes.clone(),
@@ -124,7 +126,13 @@ impl Credential {
         web: Arc<dyn Web>,
         (vault, counters, secrets): (Vault, Counters, LiveSecrets),
     ) -> Arc<Self> {
-        let oauth = Arc::new(OAuthClient { url, settings, web });
+        let nonce = Nonce::default();
+        let oauth = Arc::new(OAuthClient {
+            url,
+            settings,
+            web,
+            nonce,
+        });
         let entry = VaultEntry::new(vault, name);
         Self::open_entry(None, oauth, entry, (counters, secrets))
     }
@@ -316,7 +324,7 @@ impl Credential {
             expires_at: kept.and_then(|kept| kept.expires_at),
             signed_in_at: kept.and_then(|kept| kept.signed_in_at),
             is_renewable: kept.is_some_and(|kept| kept.refresh.is_some())
-                || self.oauth.settings.grant != GrantKind::AuthorizationCode,
+                || !self.oauth.settings.grant.is_interactive(),
         }
     }
 
@@ -378,8 +386,33 @@ impl Credential {
     /// Makes requests carry the token of this sign-in, and masks it in texts from servers.
     fn carry(&self, kept: &StoredSignIn) {
         self.secrets.add_all(SecretOrigin::Server, kept.secrets());
-        let token = AccessToken::of(kept, self.oauth.settings.grant);
+        let former = self.current.load();
+        let token = AccessToken::of(kept, self.oauth.settings.grant, former.as_deref());
         self.current.store(token.map(Arc::new));
+    }
+
+    /// Prepares a sign-in for tokens that are bound to a key, if the server or the configuration
+    /// asks for them.
+    fn bind(
+        &self,
+        kept: &mut StoredSignIn,
+        authority: Option<&Authority>,
+        previous: Option<&StoredSignIn>,
+    ) -> Result<(), SignInError> {
+        let is_asked = self.oauth.settings.dpop
+            || authority.is_some_and(|it| it.needs_dpop)
+            || self.challenge().is_some_and(|it| it.is_dpop);
+        match is_asked {
+            true => kept.bind(previous).map_err(|_| SignInError::Random),
+            false => Ok(()),
+        }
+    }
+
+    /// A grant by a JWT, which is masked in texts from servers.
+    fn masked_grant(&self, jwt: SecretString) -> Grant {
+        let texts = [jwt.expose_secret()].into_iter();
+        self.secrets.add_all(SecretOrigin::Server, texts);
+        Grant::JwtBearer(jwt)
     }
 
     async fn sign_out(&self, held: &mut HeldSignIn) {

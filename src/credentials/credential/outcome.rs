@@ -124,9 +124,9 @@ pub enum SignInError {
     Callback(#[from] CallbackError),
     #[error("too many scopes are requested")]
     Scopes,
-    #[error("no login needed: it uses client credentials (`grant = \"client_credentials\"`)")]
+    #[error("no login needed: the gateway gets its token without a person (`grant`)")]
     ByItself,
-    #[error("no login needed: it exchanges the tokens of clients (`grant = \"token_exchange\"`)")]
+    #[error("no login needed: it exchanges the tokens of clients (`grant`)")]
     ByExchange,
     #[error(
         "no login needed: the server has not asked for one, and its address has no authorization \
@@ -141,6 +141,10 @@ pub enum SignInError {
     MoreScopes,
     #[error("`client_key_file` {0:?} cannot be used: {1}")]
     Key(String, String),
+    #[error("the authorization server issued a token that is not bound to a key (`dpop = true`)")]
+    NotBound,
+    #[error("`token_file` {0:?} cannot be used: {1}")]
+    TokenFile(String, String),
     #[error("the tokens cannot be stored: {0}")]
     Vault(String),
     #[error("the system cannot provide random numbers")]

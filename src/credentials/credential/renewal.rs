@@ -38,7 +38,7 @@ impl Credential {
                 return Err(refused);
             }
         }
-        let is_person = self.oauth.settings.grant == GrantKind::AuthorizationCode;
+        let is_person = self.oauth.settings.grant.is_interactive();
         if is_person && held.signed_in().is_none() && challenge.is_none() {
             self.refusals.clear();
             let why = "the server does not declare that it accepts tokens";
@@ -64,7 +64,7 @@ impl Credential {
 
     /// Records that the refused token is not replaced.
     async fn not_renewed(&self, error: SignInError, held: &mut HeldSignIn) -> NotRenewed {
-        let is_person = self.oauth.settings.grant == GrantKind::AuthorizationCode;
+        let is_person = self.oauth.settings.grant.is_interactive();
         let refused = match error {
             error if self.is_exchanged() && !error.is_passing() => {
                 self.sign_out(held).await;
@@ -129,8 +129,8 @@ impl Credential {
     pub(super) async fn renew_once(&self, held: &mut HeldSignIn) -> Result<(), SignInError> {
         let renewed = match self.oauth.settings.grant {
             GrantKind::AuthorizationCode => self.redeem_refresh_token(held).await,
-            GrantKind::ClientCredentials => self.obtain(held).await,
-            GrantKind::TokenExchange => self.exchange_token(held).await,
+            GrantKind::ClientCredentials | GrantKind::JwtBearer => self.obtain(held).await,
+            GrantKind::TokenExchange | GrantKind::Enterprise => self.exchange_token(held).await,
         };
         self.counters.add(match &renewed {
             Ok(()) => Counter::TokensRenewed,
@@ -148,6 +148,7 @@ impl Credential {
         let endpoint = kept.token_endpoint().ok_or(SignInError::NotSignedIn)?;
         let grant = Grant::RefreshToken(refresh.into());
         let mut kept = kept.clone();
+        self.bind(&mut kept, None, None)?;
         let tokens = self.oauth.request_tokens(&grant, &endpoint, &kept).await?;
         kept.take(&tokens);
         self.adopt(held, kept).await
@@ -162,7 +163,12 @@ impl Credential {
         let client = self.client(held, &authority, &nowhere, &scopes).await?;
         let url = &self.oauth.url;
         let mut kept = StoredSignIn::new(url, &authority, &client, Some(nowhere), &scopes);
-        let (grant, endpoint) = (Grant::ClientCredentials, authority.server.token_endpoint);
+        self.bind(&mut kept, Some(&authority), held.kept.as_ref())?;
+        let grant = match self.oauth.settings.grant {
+            GrantKind::JwtBearer => self.masked_grant(self.oauth.workload_token(&kept)?),
+            _ => Grant::ClientCredentials,
+        };
+        let endpoint = authority.server.token_endpoint;
         let tokens = self.oauth.request_tokens(&grant, &endpoint, &kept).await?;
         kept.take(&tokens);
         self.adopt(held, kept).await

@@ -42,8 +42,12 @@ impl Credential {
     pub async fn begin(&self, request: SignInRequest) -> Result<SignInLinks, SignInError> {
         match self.oauth.settings.grant {
             GrantKind::AuthorizationCode => {}
-            GrantKind::ClientCredentials => return Err(SignInError::ByItself),
-            GrantKind::TokenExchange => return Err(SignInError::ByExchange),
+            GrantKind::ClientCredentials | GrantKind::JwtBearer => {
+                return Err(SignInError::ByItself);
+            }
+            GrantKind::TokenExchange | GrantKind::Enterprise => {
+                return Err(SignInError::ByExchange);
+            }
         }
         let mut held = self.held().await;
         let SignInRequest {
@@ -68,13 +72,14 @@ impl Credential {
             SignInError::Registration(_) if challenge.is_none() => SignInError::NotAsked,
             error => error,
         })?;
-        let kept = StoredSignIn::new(
+        let mut kept = StoredSignIn::new(
             &self.oauth.url,
             &authority,
             &client,
             Some(redirect_uri.clone()),
             &scopes,
         );
+        self.bind(&mut kept, Some(&authority), held.kept.as_ref())?;
         if held.kept.is_none() && self.user.is_none() {
             // The registration is reused, even if this sign-in fails.
             self.store(kept.clone()).await?;

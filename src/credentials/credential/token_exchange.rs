@@ -1,7 +1,8 @@
-//! Exchanges a client's token for a token of the server (RFC 8693).
+//! Exchanges a client's token for a token of the server: at one authorization server (RFC 8693), or
+//! through an ID-JAG of the client's identity provider (enterprise-managed authorization).
 //!
-//! The new token is kept in memory only, and follows the client's newest token. It is exchanged
-//! only at a configured authorization server: one that the server names could steal it.
+//! The new token is kept in memory only, and follows the client's newest token. The client's token
+//! is sent only to a configured URL: an authorization server that the server names could steal it.
 
 use std::sync::Arc;
 
@@ -12,7 +13,7 @@ use crate::credentials::{Grant, GrantKind, SubjectToken};
 impl Credential {
     /// Whether the credential's tokens come from an exchange of client tokens.
     pub fn is_exchanged(&self) -> bool {
-        self.oauth.settings.grant == GrantKind::TokenExchange
+        self.oauth.settings.grant.exchanges()
     }
 
     /// Whether requests of the credential's user have to wait for a token, without which none is
@@ -53,18 +54,23 @@ impl Credential {
         let until = subject.expires_at();
         let challenge = self.refusals.challenge();
         let oauth = &self.oauth;
-        let authority = oauth.authority(None).await?;
+        let authority = oauth.authority(self.challenge().as_ref()).await?;
         let scopes = self.scopes(&authority, held, challenge.as_ref())?;
         let client = oauth.register(&authority, &oauth.url, &scopes).await?;
         let mut kept = StoredSignIn::new(&oauth.url, &authority, &client, None, &scopes);
-        let grant = Grant::TokenExchange {
-            subject,
-            subject_type: oauth.settings.subject_token_type,
-            audience: oauth.settings.audience.clone(),
+        self.bind(&mut kept, Some(&authority), held.kept.as_ref())?;
+        let grant = match oauth.settings.grant {
+            GrantKind::Enterprise => self.masked_grant(oauth.id_jag(subject, &kept).await?),
+            _ => Grant::TokenExchange {
+                subject,
+                subject_type: oauth.settings.subject_token_type,
+                audience: oauth.settings.audience.clone(),
+            },
         };
         let endpoint = authority.server.token_endpoint;
         let tokens = oauth.request_tokens(&grant, &endpoint, &kept).await?;
         kept.take(&tokens);
+        kept.refresh = None;
         // A token without a stated lifetime is assumed to expire with the user's token.
         kept.expires_at = kept.expires_at.or(Some(until));
         self.adopt(held, kept).await

@@ -12,6 +12,7 @@ use crate::downstream::starting::StartStage;
 use crate::protocol::{Era, Revision};
 use crate::supervision::{ChildPhase, ChildView, RolloutView};
 use crate::telemetry::{LogCounters, LogLine};
+use crate::transport::Pressure;
 
 /// State of one server at one moment.
 #[cfg_attr(test, derive(schemars::JsonSchema))]
@@ -88,6 +89,9 @@ pub struct ServerStatusView {
     /// Cookies that the server set, masked.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub cookies: Vec<String>,
+    /// Pressure in the control groups of its processes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pressure: Option<Pressure>,
     /// Process groups of the server.
     #[serde(skip)]
     pub process_groups: Vec<u32>,
@@ -248,6 +252,7 @@ impl Server {
             trouble: self.spec.session.trouble(),
             sessions_renewed: self.spec.session.renewals(),
             cookies: self.spec.session.cookies(),
+            pressure: self.parts.connector.pressure(),
             process_groups: self.parts.connector.process_groups(),
         }
     }

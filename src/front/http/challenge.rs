@@ -4,7 +4,8 @@ use actix_web::HttpRequest;
 use actix_web::http::header::{self, HeaderValue};
 use url::Url;
 
-use crate::auth::TokenSettings;
+use super::headers::{DPOP, header_text};
+use crate::auth::{PROOF_ALGORITHMS, TokenScheme, TokenSettings, presented_token};
 use crate::protocol::ErrorKind;
 
 /// Path of the protected resource metadata (RFC 9728).
@@ -34,6 +35,16 @@ pub(super) fn challenge(
     for (name, value) in parameters {
         if let Some(value) = value {
             text.push_str(&format!(", {name}=\"{value}\""));
+        }
+    }
+    let header = header_text(request, &header::AUTHORIZATION);
+    let presented = header.and_then(presented_token);
+    let uses_dpop = presented.is_some_and(|(scheme, _)| scheme == TokenScheme::Dpop);
+    if uses_dpop || request.headers().contains_key(&DPOP) {
+        let algorithms = PROOF_ALGORITHMS.join(" ");
+        text.push_str(&format!(", DPoP algs=\"{algorithms}\""));
+        if let Some(error) = error {
+            text.push_str(&format!(", error=\"{error}\""));
         }
     }
     HeaderValue::from_str(&text).unwrap_or(HeaderValue::from_static("Bearer"))

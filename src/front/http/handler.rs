@@ -1,10 +1,10 @@
 //! Code shared by all request handlers: checks and authentication before a request is handled, and
 //! error responses after it.
 
-use std::net::IpAddr;
 use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use actix_web::http::ConnectionType;
 use actix_web::http::header::{self, HeaderValue};
@@ -13,11 +13,14 @@ use actix_web::{HttpRequest, HttpResponse};
 use futures_util::future::{Either, FutureExt as _, LocalBoxFuture, Ready, ready};
 
 use super::challenge::challenge;
-use super::headers::{note_secrets, sole_text};
+use super::client_address::{client_address, forwarded_address};
+use super::headers::{DPOP, note_secrets, sole_text};
 use super::request_clock::RequestClock;
 use super::tcp_server::CertifiedClient;
 use super::{guard, respond};
-use crate::auth::{Credentials, Identity, PresentedToken, bearer_token};
+use crate::auth::{
+    Credentials, Identity, PresentedToken, ProvenRequest, SeenProofs, TokenScheme, presented_token,
+};
 use crate::front::intake::RequestFailure;
 use crate::front::settings::FrontSettings;
 use crate::front::state::{Front, WorkerIndex};
@@ -91,15 +94,10 @@ pub(super) fn record_denial(request: &HttpRequest, failure: &Failure, counters: 
             Principal::Anonymous => "",
             known @ Principal::Authenticated(_) => known.as_str(),
         },
-        from: address(request),
+        from: client_address(request),
         reason: &failure.message,
     }
     .record(counters);
-}
-
-/// Returns the IP address of the client or its proxy.
-pub(super) fn address(request: &HttpRequest) -> Option<IpAddr> {
-    request.peer_addr().map(|address| address.ip())
 }
 
 /// Returns the failure for a request whose handler panicked.
@@ -131,7 +129,9 @@ pub(in crate::front) fn authenticate(
     let certified = request.conn_data::<CertifiedClient>();
     let certified = certified.map(|CertifiedClient(principal)| principal);
     let credentials = settings.auth.authenticate(authorization, certified, now)?;
-    let presented = authorization.and_then(bearer_token);
+    let presented = authorization.and_then(presented_token);
+    let scheme = presented.map_or(TokenScheme::Bearer, |(scheme, _)| scheme);
+    let presented = presented.map(|(_, token)| token);
     let token = match credentials {
         Credentials::Known(identity) => {
             note_secrets(
@@ -145,7 +145,14 @@ pub(in crate::front) fn authenticate(
         Credentials::Token(token) => token,
     };
     let tokens = front.tokens.load_full().ok_or_else(no_tokens)?;
+    let resource = settings.auth.tokens.resource.as_deref();
     if let Some(found) = tokens.find(token, now) {
+        let proving = Proving {
+            proofs: &front.proofs,
+            scheme,
+            resource,
+        };
+        let found = found.and_then(|it| proving.checked(it, request, token.text));
         if found.is_ok() {
             note_secrets(
                 presented,
@@ -157,16 +164,57 @@ pub(in crate::front) fn authenticate(
         return Ok(Either::Left(ready(found)));
     }
     let (text, hash) = (token.text.to_owned(), token.hash);
-    let from = address(request);
+    let from = client_address(request);
     let of_request = (request.clone(), settings.forwarded_headers.clone());
     let secrets = front.secrets.clone();
+    let (proofs, resource) = (Arc::clone(&front.proofs), resource.map(str::to_owned));
     let verifying = async move {
         let token = PresentedToken { text: &text, hash };
         let identity = tokens.verify(token, from, now).await?;
+        let proving = Proving {
+            proofs: &proofs,
+            scheme,
+            resource: resource.as_deref(),
+        };
+        let identity = proving.checked(identity, &of_request.0, &text)?;
         note_secrets(Some(&text), &of_request.0, &of_request.1, &secrets);
         Ok(identity)
     };
     Ok(Either::Right(verifying.boxed_local()))
+}
+
+/// Checks that the sender of a request has the key of its token, if the token is bound to one.
+struct Proving<'a> {
+    proofs: &'a SeenProofs,
+    scheme: TokenScheme,
+    /// The gateway's endpoint as clients know it.
+    resource: Option<&'a str>,
+}
+
+impl Proving<'_> {
+    /// # Errors
+    ///
+    /// Returns the failure that the client reads.
+    fn checked(self, identity: Identity, request: &HttpRequest, token: &str) -> Identified {
+        if identity.key.is_none() && self.scheme == TokenScheme::Bearer {
+            return Ok(identity);
+        }
+        let connection = request.connection_info();
+        let address = || format!("{}://{}/", connection.scheme(), connection.host());
+        self.proofs.check(
+            &identity,
+            &ProvenRequest {
+                scheme: self.scheme,
+                token,
+                proof: sole_text(request, &DPOP)?,
+                method: request.method().as_str(),
+                path: request.path(),
+                resource: &self.resource.map_or_else(address, str::to_owned),
+                now: unix_millis() / 1000,
+            },
+        )?;
+        Ok(identity)
+    }
 }
 
 /// Returns the failure for a token that arrives after token verification was disabled.
@@ -220,8 +268,11 @@ fn check_host_and(
 
 /// Returns the peer whose quota a request counts against.
 pub(in crate::front) fn peer(request: &HttpRequest, settings: &FrontSettings) -> Peer {
-    match address(request) {
-        Some(address) if !settings.listen.ip().is_loopback() => Peer::of(address),
+    if let Some(client) = forwarded_address(request) {
+        return Peer::of(client);
+    }
+    match request.peer_addr() {
+        Some(address) if !settings.listen.ip().is_loopback() => Peer::of(address.ip()),
         _ => Peer::Local,
     }
 }

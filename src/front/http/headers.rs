@@ -16,6 +16,8 @@ pub(in crate::front) const PROTOCOL_VERSION: HeaderName =
     HeaderName::from_static(headers::PROTOCOL_VERSION);
 pub(in crate::front) const METHOD: HeaderName = HeaderName::from_static(headers::METHOD);
 pub(in crate::front) const NAME: HeaderName = HeaderName::from_static(headers::NAME);
+/// The proof that the sender has the key of its token (RFC 9449).
+pub(in crate::front) const DPOP: HeaderName = HeaderName::from_static("dpop");
 pub(in crate::front) const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 pub(in crate::front) const ACCEL_BUFFERING: HeaderName =
     HeaderName::from_static("x-accel-buffering");

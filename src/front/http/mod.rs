@@ -2,6 +2,7 @@
 
 mod caller_cache;
 mod challenge;
+pub(super) mod client_address;
 mod client_seats;
 pub(super) mod client_socket;
 mod cors;

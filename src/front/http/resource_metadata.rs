@@ -11,6 +11,7 @@ use serde_json::json;
 use super::challenge::WELL_KNOWN;
 use super::handler::{answers_only, check_host_and_origin, run_handler};
 use super::respond::with_title_case_headers;
+use crate::auth::PROOF_ALGORITHMS;
 use crate::front::state::{Front, FrontGate};
 use crate::protocol::{ErrorKind, Failure};
 
@@ -44,6 +45,7 @@ fn answer(request: &HttpRequest, front: &Front) -> Result<HttpResponse, Failure>
         "authorization_servers": issuers,
         "scopes_supported": tokens.scopes,
         "bearer_methods_supported": ["header"],
+        "dpop_signing_alg_values_supported": PROOF_ALGORITHMS,
         "resource_name": "mcpvisor",
     }));
     Ok(with_title_case_headers(response))

@@ -21,6 +21,7 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use super::caller_cache::CallerCache;
+use super::client_address::note_forwarded;
 use super::handler::{authenticate, check_host, check_host_and_origin, record_denial};
 use super::new_connections::NewConnections;
 use super::request_clock::{RequestClock, ServedBody};
@@ -299,6 +300,9 @@ where
     let is_beyond = clock.is_some_and(|clock| clock.is_beyond());
     let serving = clock.map(RequestClock::serve);
     let gate = request.app_data::<web::Data<FrontGate>>().cloned();
+    if let Some(front) = gate.as_ref().and_then(|gate| gate.front.get()) {
+        note_forwarded(&request, &front.settings.load().trusted_proxies);
+    }
     let is_old = request.version() < Version::HTTP_11;
     let answer = service.call(request);
     async move {

@@ -5,14 +5,15 @@ use std::pin::pin;
 
 use actix_web::http::Method;
 use actix_web::http::header::{
-    CACHE_CONTROL, CONTENT_TYPE, ETAG, HOST, HeaderValue, IF_NONE_MATCH,
+    ACCESS_CONTROL_ALLOW_ORIGIN, ACCESS_CONTROL_EXPOSE_HEADERS, CACHE_CONTROL, CONTENT_TYPE, ETAG,
+    HOST, HeaderValue, IF_NONE_MATCH,
 };
 use actix_web::{HttpRequest, HttpResponse, web};
 use ring::digest::{SHA256, digest};
 use serde_json::{Value, json};
 
 use super::entrance;
-use super::handler::{answers_only, check_host_and_origin, run_handler};
+use super::handler::{answers_only, check_host, run_handler};
 use super::respond::with_title_case_headers;
 use crate::front::settings::FrontSettings;
 use crate::front::state::{Front, FrontGate};
@@ -72,7 +73,8 @@ async fn serve(
 ) -> HttpResponse {
     let answering = pin!(async {
         let settings = front.settings.load();
-        check_host_and_origin(request, &settings)?;
+        // Web pages of every origin may read the documents, which have nothing secret.
+        check_host(request, &settings)?;
         if *request.method() != Method::GET {
             return Err(answers_only(request, "GET").into());
         }
@@ -102,7 +104,9 @@ fn answer(request: &HttpRequest, kind: &'static str, document: &Value) -> HttpRe
     };
     response
         .insert_header((ETAG, tag))
-        .insert_header((CACHE_CONTROL, "public, max-age=3600"));
+        .insert_header((CACHE_CONTROL, "public, max-age=3600"))
+        .insert_header((ACCESS_CONTROL_ALLOW_ORIGIN, "*"))
+        .insert_header((ACCESS_CONTROL_EXPOSE_HEADERS, "ETag"));
     with_title_case_headers(match is_known {
         true => response.finish(),
         false => response.insert_header((CONTENT_TYPE, kind)).body(body),

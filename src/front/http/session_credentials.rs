@@ -7,10 +7,11 @@ use actix_web::http::header;
 use actix_web::{HttpMessage as _, HttpRequest};
 use futures_util::future::{Either, FutureExt as _, ready};
 
+use super::client_address::client_address;
 use super::handler::{self, Identifying, check_host_and_origin};
 use super::headers::{SESSION_ID, header_text};
 use super::tcp_server::CertifiedClient;
-use crate::auth::{Identity, SessionCredentials, bearer_token};
+use crate::auth::{Identity, SessionCredentials, presented_token};
 use crate::front::intake::{Incoming, RequestFailure};
 use crate::front::settings::FrontSettings;
 use crate::front::state::Front;
@@ -47,7 +48,7 @@ pub(super) fn authenticate(
         return Ok(Either::Left(ready(Ok(known))));
     }
     let verifier = verifier.ok_or_else(handler::no_tokens)?;
-    let (sessions, from) = (front.sessions.clone(), handler::address(request));
+    let (sessions, from) = (front.sessions.clone(), client_address(request));
     let checking = async move {
         let checked = remembered.checked_again(&verifier, from, now).await;
         let checked = checked.inspect_err(|failure| {
@@ -105,12 +106,13 @@ pub(super) fn note(
     front: &Front,
     settings: &FrontSettings,
 ) {
-    if !settings.auth.remember.by_session {
+    // The session's id does not prove that its user has the key of a bound token.
+    if !settings.auth.remember.by_session || identity.key.is_some() {
         return;
     }
-    let bearer = header_text(request, &header::AUTHORIZATION).and_then(bearer_token);
+    let bearer = header_text(request, &header::AUTHORIZATION).and_then(presented_token);
     let verifier = front.tokens.load_full();
-    let presented = bearer.and_then(|bearer| {
+    let presented = bearer.and_then(|(_, bearer)| {
         SessionCredentials::new(bearer, identity.clone(), verifier.as_ref(), unix_millis())
     });
     if let Some(presented) = presented {

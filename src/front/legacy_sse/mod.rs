@@ -24,6 +24,7 @@ use url::form_urlencoded;
 
 use super::channel::ChannelParts;
 use super::http::accept::AcceptedTypes;
+use super::http::client_address::client_address;
 use super::http::entrance;
 use super::http::event_body::EventBody;
 use super::http::expiry::ends_at;
@@ -254,7 +255,7 @@ fn is_owner(
             code: ErrorKind::SessionNotFound.as_str(),
             action: &format!("POST {MESSAGES}"),
             principal: principal.as_str(),
-            from: request.peer_addr().map(|address| address.ip()),
+            from: client_address(request),
             reason: "the channel belongs to another principal",
         }
         .record(&front.counters);

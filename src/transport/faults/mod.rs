@@ -13,7 +13,7 @@ use bytes::Bytes;
 use futures_util::future::{FutureExt as _, LocalBoxFuture};
 use parking_lot::Mutex;
 
-use super::{Connector, EventSink, FaultSettings, HttpSession, Link, LinkOpenError};
+use super::{Connector, EventSink, FaultSettings, HttpSession, Link, LinkOpenError, Pressure};
 use crate::credentials::Credential;
 use crate::protocol::{Envelope, Method};
 use crate::supervision::Random;
@@ -112,6 +112,10 @@ impl Connector for FaultyConnector {
 
     fn process_groups(&self) -> Vec<u32> {
         self.inner.process_groups()
+    }
+
+    fn pressure(&self) -> Option<Pressure> {
+        self.inner.pressure()
     }
 
     fn starts_process(&self) -> bool {

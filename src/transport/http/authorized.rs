@@ -5,15 +5,23 @@ use std::sync::Arc;
 
 use awc::error::SendRequestError;
 use awc::http::StatusCode;
-use awc::http::header::{AUTHORIZATION, COOKIE, HeaderMap, HeaderValue, WWW_AUTHENTICATE};
+use awc::http::header::{
+    AUTHORIZATION, COOKIE, HeaderMap, HeaderName, HeaderValue, WWW_AUTHENTICATE,
+};
 use awc::{Client, ClientResponse, FrozenClientRequest};
 use bytes::Bytes;
 use url::Url;
 
 use super::cookies::CookieJar;
-use super::dialer::wire_uri;
+use super::dialer::{url_of_wire, wire_uri};
 use super::redirect;
 use crate::credentials::{AccessToken, Credential};
+
+/// The proof of possession of a token's key (RFC 9449).
+pub(super) const DPOP: HeaderName = HeaderName::from_static("dpop");
+
+/// The nonce that the next proof has to contain.
+pub(super) const DPOP_NONCE: HeaderName = HeaderName::from_static("dpop-nonce");
 
 /// A request with additional headers, and the client that sends it. An empty `body` is not sent.
 pub(in crate::transport) struct AuthorizedRequest<'a> {
@@ -70,7 +78,24 @@ impl AuthorizedRequest<'_> {
         &self,
         token: Option<&AccessToken>,
     ) -> Result<ClientResponse, SendRequestError> {
-        let headers = self.headers(token);
+        let response = self.send_proven(token).await?;
+        let nonce = response.headers().get(DPOP_NONCE);
+        let nonce = nonce.and_then(|nonce| nonce.to_str().ok());
+        let is_bound = token
+            .zip(nonce)
+            .is_some_and(|(it, nonce)| it.set_nonce(nonce));
+        // The server accepts the same token in a proof with its nonce (RFC 9449, section 9).
+        match is_bound && wants_nonce(&response) {
+            true => self.send_proven(token).await,
+            false => Ok(response),
+        }
+    }
+
+    async fn send_proven(
+        &self,
+        token: Option<&AccessToken>,
+    ) -> Result<ClientResponse, SendRequestError> {
+        let headers = self.headers(token, None);
         let response = match (headers.is_empty(), self.body.is_empty()) {
             (true, true) => self.request.send().await,
             (true, false) => self.request.send_body(self.body.clone()).await,
@@ -85,14 +110,29 @@ impl AuthorizedRequest<'_> {
         Ok(response)
     }
 
-    fn headers(&self, token: Option<&AccessToken>) -> HeaderMap {
+    /// The headers of the request, which a redirect can have led to another URL.
+    fn headers(&self, token: Option<&AccessToken>, other_url: Option<&Url>) -> HeaderMap {
         let mut headers = with_token(self.extra, token);
+        if let Some(token) = token.filter(|it| it.is_bound())
+            && let Some(proof) = self.proof(token, other_url)
+        {
+            headers.insert(DPOP, proof);
+        }
         // Configured cookies are looked up last, because most servers set no cookie.
         let configured = || self.request.headers().get(COOKIE);
         if let Some(cookie) = self.cookies.header(self.request.get_uri(), configured) {
             headers.insert(COOKIE, cookie);
         }
         headers
+    }
+
+    fn proof(&self, token: &AccessToken, other_url: Option<&Url>) -> Option<HeaderValue> {
+        let method = self.request.get_method().as_str();
+        let proof = match other_url {
+            Some(url) => token.proof(method, url),
+            None => token.proof(method, &url_of_wire(self.request.get_uri())?),
+        };
+        HeaderValue::from_str(&proof?).ok()
     }
 
     async fn follow(
@@ -103,8 +143,9 @@ impl AuthorizedRequest<'_> {
         if !redirect::leads_on(&response) {
             return Ok((response, None));
         }
-        let (headers, body) = (self.headers(token), self.body.clone());
-        let followed = redirect::follow(self.client, self.request, &headers, body, response);
+        let headers = |url: &Url| self.headers(token, Some(url));
+        let body = self.body.clone();
+        let followed = redirect::follow(self.client, self.request, headers, body, response);
         let (response, url) = followed.await?;
         if let Some(uri) = url.as_ref().and_then(|url| wire_uri(url).ok()) {
             self.cookies.absorb(&uri, response.headers());
@@ -127,6 +168,12 @@ pub(in crate::transport) fn is_refusal(response: &ClientResponse) -> bool {
         }
         _ => false,
     }
+}
+
+/// Whether the server accepts the token only in a proof with the nonce that it sends.
+fn wants_nonce(response: &ClientResponse) -> bool {
+    response.status() == StatusCode::UNAUTHORIZED
+        && challenge(response).is_some_and(|text| text.contains("use_dpop_nonce"))
 }
 
 /// All challenges as one list, because a server can send several headers (RFC 9110, section 5.3).

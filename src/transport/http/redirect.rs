@@ -32,8 +32,8 @@ pub(in crate::transport) fn leads_on(response: &ClientResponse) -> bool {
     )
 }
 
-/// Follows redirects by sending the request again, up to the limit; returns the last answer and its
-/// URL.
+/// Follows redirects by sending the request again, with the `extra` headers for its URL, up to the
+/// limit; returns the last answer and its URL.
 ///
 /// # Errors
 ///
@@ -41,7 +41,7 @@ pub(in crate::transport) fn leads_on(response: &ClientResponse) -> bool {
 pub(in crate::transport) async fn follow(
     client: &Client,
     request: &FrozenClientRequest,
-    extra: &HeaderMap,
+    extra: impl Fn(&Url) -> HeaderMap,
     body: Bytes,
     mut response: ClientResponse,
 ) -> Result<(ClientResponse, Option<Url>), SendRequestError> {
@@ -64,7 +64,7 @@ pub(in crate::transport) async fn follow(
         for (name, value) in request.headers() {
             again.headers_mut().append(name.clone(), value.clone());
         }
-        for (name, value) in extra {
+        for (name, value) in &extra(&uri) {
             again.headers_mut().insert(name.clone(), value.clone());
         }
         response = if body.is_empty() {

@@ -17,6 +17,7 @@ use tokio::net::lookup_host;
 use tokio::time::timeout;
 use url::Url;
 
+use super::authorized::{DPOP, DPOP_NONCE};
 use super::body;
 use super::dialer::{Dialer, wire_uri};
 use crate::credentials::{ANSWER_MAX, Web, WebAnswer, WebBody, WebRequest};
@@ -96,6 +97,9 @@ impl WebClient {
             let mut value = value.map_err(|_| "credentials do not fit into a header".to_owned())?;
             value.set_sensitive(true);
             sent = sent.insert_header((AUTHORIZATION, value));
+        }
+        if let Some(proof) = &request.dpop {
+            sent = sent.insert_header((DPOP, proof.as_str()));
         }
         let (kind, text) = match &request.body {
             Some(WebBody::Form(text)) => ("application/x-www-form-urlencoded", text),
@@ -188,6 +192,8 @@ async fn read(
         LinkError::TooLarge { limit, .. } => format!("answer is larger than {limit} bytes"),
         error => error.to_string(),
     })?;
+    let nonce = response.headers().get(DPOP_NONCE);
+    let dpop_nonce = nonce.and_then(|nonce| nonce.to_str().ok().map(str::to_owned));
     let is_whole = status == 204
         || response.version() == Version::HTTP_2
         || response.headers().contains_key(CONTENT_LENGTH);
@@ -195,6 +201,7 @@ async fn read(
         status,
         body: without_bom(body),
         is_whole,
+        dpop_nonce,
     })
 }
 

@@ -18,6 +18,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use super::Pressure;
 use crate::transport::TreeLimits;
 
 /// Where systems mount the control groups; the second path belongs to systems that still use
@@ -29,6 +30,9 @@ const DELEGATED: [&str; 2] = ["user.delegate", "trusted.delegate"];
 
 /// Controllers that enforce [`TreeLimits`].
 const CONTROLLERS: [&str; 3] = ["memory", "cpu", "pids"];
+
+/// The name of a child's group begins with this.
+const CHILD: &str = "child-";
 
 /// Period over which the kernel counts CPU time, in microseconds.
 const CPU_PERIOD: f64 = 100_000.0;
@@ -46,7 +50,7 @@ impl ServerCgroups {
     ///
     /// Explains why the servers can have no groups.
     pub(crate) fn claim() -> Result<Self, String> {
-        let own = own_group().ok_or("this system has no control groups of version 2")?;
+        let own = group_of("self").ok_or("this system has no control groups of version 2")?;
         let delegated = if name_of(&own).starts_with("gateway-") {
             // An earlier program of this process entered it.
             own.parent().unwrap_or(&own)
@@ -86,7 +90,7 @@ impl ServerCgroups {
     ///
     /// Returns the system's error, also if it cannot enforce a limit.
     pub(crate) fn create(&self, number: u64, limits: TreeLimits) -> io::Result<ChildCgroup> {
-        let dir = self.dir.join(format!("child-{number}"));
+        let dir = self.dir.join(format!("{CHILD}{number}"));
         create(&dir)?;
         let group = ChildCgroup(Arc::new(GroupDir(dir)));
         if let Some(bytes) = limits.memory {
@@ -153,9 +157,23 @@ impl ChildCgroup {
     }
 }
 
-/// The group of this process.
-fn own_group() -> Option<PathBuf> {
-    let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
+/// The pressure in the control group of this process, if the gateway created the group and the
+/// kernel measures it.
+pub(crate) fn pressure_of(pid: u32) -> Option<Pressure> {
+    let group = group_of(&pid.to_string()).filter(|group| name_of(group).starts_with(CHILD))?;
+    let share = |resource: &str| {
+        let measured = fs::read_to_string(group.join(format!("{resource}.pressure"))).ok()?;
+        last_minute(&measured)
+    };
+    Some(Pressure {
+        cpu: share("cpu")?,
+        memory: share("memory")?,
+    })
+}
+
+/// The group of a process; `self` names the own one.
+fn group_of(process: &str) -> Option<PathBuf> {
+    let groups = fs::read_to_string(format!("/proc/{process}/cgroup")).ok()?;
     let path = groups.lines().find_map(|line| line.strip_prefix("0::/"))?;
     let mut found = MOUNTS.iter().map(|mount| Path::new(mount).join(path));
     found.find(|dir| dir.join("cgroup.procs").exists())
@@ -190,9 +208,28 @@ fn count(events: &str, name: &str) -> u64 {
     found.find_map(|(_, count)| count.parse().ok()).unwrap_or(0)
 }
 
+/// The share of the last minute in which some process waited, in percent, from a pressure file.
+fn last_minute(measured: &str) -> Option<f64> {
+    let some = measured.lines().find(|line| line.starts_with("some "))?;
+    let mut fields = some.split_ascii_whitespace();
+    fields.find_map(|field| field.strip_prefix("avg60=")?.parse().ok())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn pressure_is_the_share_of_the_last_minute_in_which_some_process_waited() {
+        let measured = "some avg10=91.05 avg60=42.50 avg300=9.87 total=123\n\
+                        full avg10=1.00 avg60=2.00 avg300=3.00 total=4\n";
+        assert_eq!(last_minute(measured), Some(42.5));
+        for unknown in ["", "full avg60=1.00", "some avg10=1.00", "some avg60=x"] {
+            assert_eq!(last_minute(unknown), None, "{unknown}");
+        }
+        // This process has no group that the gateway created.
+        assert_eq!(pressure_of(std::process::id()), None);
+    }
 
     #[test]
     fn events_are_counted_by_their_whole_name() {

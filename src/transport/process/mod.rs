@@ -27,9 +27,9 @@ mod usage_linux;
 use std::time::Duration;
 
 #[cfg(target_os = "linux")]
-pub(crate) use cgroup_linux::{ChildCgroup, ServerCgroups};
+pub(crate) use cgroup_linux::{ChildCgroup, ServerCgroups, pressure_of};
 #[cfg(not(target_os = "linux"))]
-pub(crate) use cgroup_other::{ChildCgroup, ServerCgroups};
+pub(crate) use cgroup_other::{ChildCgroup, ServerCgroups, pressure_of};
 #[cfg(unix)]
 pub use open_files::raise_open_files;
 pub use process_tag::ProcessOwner;
@@ -60,6 +60,16 @@ pub(crate) struct ProcessUsage {
     /// CPU time since the start.
     pub(crate) cpu: Duration,
     pub(crate) rss_bytes: u64,
+}
+
+/// Share of the last minute in which at least one process of a control group waited for a resource,
+/// in percent (the kernel's "pressure stall information").
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Pressure {
+    pub cpu: f64,
+    pub memory: f64,
 }
 
 /// Reports nothing, because this system does not provide it.

@@ -33,10 +33,11 @@ use super::child_reaper::GroupHandle;
 use super::exec_lanes::CheckedProgram;
 use super::large_answers::MessageRoom;
 use super::link_sink::LinkSink;
+use super::process::pressure_of;
 use super::spawner::{SpawnRequest, Spawner};
 use super::{
     Connector, EventSink, HttpSession, LargeAnswers, Link, LinkEvent, LinkOpenError, OutgoingFrame,
-    SendError, StdioSettings,
+    Pressure, SendError, StdioSettings,
 };
 use crate::protocol::Revision;
 use crate::telemetry::LogRing;
@@ -105,6 +106,19 @@ impl Connector for StdioConnector {
 
     fn process_groups(&self) -> Vec<u32> {
         self.children.all()
+    }
+
+    fn pressure(&self) -> Option<Pressure> {
+        // Without groups of their own, children are in the group of the gateway.
+        if self.spawner.missing_cgroups().is_some() {
+            return None;
+        }
+        let groups = self.children.all();
+        let all = groups.into_iter().filter_map(pressure_of);
+        all.reduce(|one, other| Pressure {
+            cpu: one.cpu.max(other.cpu),
+            memory: one.memory.max(other.memory),
+        })
     }
 
     fn knows_call_of_requests(&self) -> bool {

@@ -43,13 +43,13 @@ pub(crate) struct Issuer {
     signer: Mutex<EcdsaKeyPair>,
 }
 
-fn new_key() -> EcdsaKeyPair {
+pub(super) fn new_key() -> EcdsaKeyPair {
     let (random, algorithm) = (SystemRandom::new(), &ECDSA_P256_SHA256_FIXED_SIGNING);
     let document = EcdsaKeyPair::generate_pkcs8(algorithm, &random).unwrap();
     EcdsaKeyPair::from_pkcs8(algorithm, document.as_ref(), &random).unwrap()
 }
 
-fn public(key: &EcdsaKeyPair, kid: &str) -> Value {
+pub(super) fn public(key: &EcdsaKeyPair, kid: &str) -> Value {
     let (x, y) = key.public_key().as_ref()[1..].split_at(32);
     let [x, y] = [x, y].map(|half| URL_SAFE_NO_PAD.encode(half));
     json!({ "kty": "EC", "crv": "P-256", "kid": kid, "use": "sig", "x": x, "y": y })

@@ -2,6 +2,7 @@
 //! servers that misbehave on demand.
 
 mod authority;
+mod bound;
 mod broken_machine;
 mod client;
 mod gateway;
@@ -11,6 +12,7 @@ mod keeper;
 pub(crate) mod login;
 mod processes;
 mod profile_api;
+mod proofs;
 mod servers;
 mod sse;
 mod stdio;
@@ -24,6 +26,7 @@ use serde_json::Value;
 use tokio::time::{Instant, timeout};
 
 pub(crate) use authority::Authority;
+pub(crate) use bound::Bound;
 pub(crate) use broken_machine::BrokenMachine;
 pub(crate) use client::{Client, INITIALIZE, answer_in, call_params, initialize, request};
 pub(crate) use gateway::{Gateway, Setup, quick};
@@ -32,6 +35,7 @@ pub(crate) use issuer::{Issuer, RESOURCE, unix_seconds};
 pub(crate) use keeper::Keeper;
 pub(crate) use processes::{alive, is_launcher, processes_of, signal};
 pub(crate) use profile_api::{API_KEY, ProfileApi};
+pub(crate) use proofs::ProofKey;
 pub(crate) use servers::{Behaviour, HttpServer, UnknownMethod, example, python};
 pub(crate) use sse::{Event, Events};
 pub(crate) use stdio::StdioClient;

@@ -122,6 +122,7 @@ fn every_documented_key_is_accepted_with_its_documented_default() {
         ("FILES_TOKEN", "a"),
         ("DOCS_TOKEN", "b"),
         ("DOCS_SECRET", "c"),
+        ("IDP_SECRET", "c"),
         ("PLUGGEDIN_API_KEY", "d"),
     ]);
     let config = load_with(&text, &environment).unwrap_or_else(|error| panic!("{error}"));

@@ -9,8 +9,8 @@ use bytes::Bytes;
 use futures_util::future::{FutureExt as _, LocalBoxFuture};
 use mcpvisor::protocol::{Envelope, EnvelopeError, Revision};
 use mcpvisor::transport::{
-    Connector, EventSink, HttpSession, Link, LinkError, LinkEvent, LinkOpenError, OutgoingFrame,
-    SendError, SessionRefusal, SignInPlace,
+    Connector, EventSink, HttpSession, Link, LinkEnd, LinkError, LinkEvent, LinkOpenError,
+    OutgoingFrame, SendError, SessionRefusal, SignInPlace,
 };
 use serde_json::value::RawValue;
 use tokio::sync::mpsc;
@@ -44,7 +44,7 @@ enum MemoryServerEvent {
     Fail { call: u64, error: LinkError },
     SessionGone { call: Option<u64>, error: LinkError },
     SignIn { url: Url },
-    Close { reason: String },
+    Close(LinkEnd),
 }
 
 impl MemoryConnector {
@@ -114,7 +114,7 @@ async fn deliver(mut events: mpsc::UnboundedReceiver<MemoryServerEvent>, sink: E
                 let refusal = Box::new(SessionRefusal::new(error));
                 sink(LinkEvent::SessionGone { call, refusal });
             }
-            MemoryServerEvent::Close { reason } => return sink(LinkEvent::Closed(reason.into())),
+            MemoryServerEvent::Close(ending) => return sink(LinkEvent::Closed(ending)),
         }
     }
     let reason = "the server was dropped".to_owned();
@@ -239,9 +239,8 @@ impl MemoryServer {
     }
 
     /// Ends the link as a crash does. Dropping the server does the same.
-    pub(crate) fn close(self, reason: &str) {
-        let reason = reason.to_owned();
-        self.event(MemoryServerEvent::Close { reason });
+    pub(crate) fn close(self, ending: impl Into<LinkEnd>) {
+        self.event(MemoryServerEvent::Close(ending.into()));
     }
 
     fn event(&self, event: MemoryServerEvent) {

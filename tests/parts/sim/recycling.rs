@@ -6,6 +6,7 @@ use std::sync::Arc;
 use mcpvisor::downstream::{RecycleSettings, ServerTies};
 use mcpvisor::id::ServerName;
 use mcpvisor::supervision::{GroupPolicy, Strategy};
+use mcpvisor::transport::{LinkEnd, ProcessExit};
 use serde_json::json;
 
 use crate::sim::world::{Plan, World, pass, run, seconds, settle};
@@ -126,5 +127,42 @@ fn one_server_of_a_group_is_recycled_at_a_time_and_dependants_stop_before() {
         let web = world.view("web").shared;
         assert_eq!((web.generation, web.restart_reasons["dependency"]), (2, 1));
         assert_eq!(world.downstreams.groups()[0].failures, 0);
+    });
+}
+
+#[test]
+fn a_program_that_asks_for_a_restart_by_its_exit_code_has_not_failed() {
+    run(async {
+        let world = Rc::new(World::new());
+        let server = world
+            .stdio("a", |plan| plan.settings.limits.restart_on_exit = vec![75])
+            .await;
+        let client = world.client(json!({})).await;
+        let exit = |link, code| {
+            server.crash_link(
+                link,
+                LinkEnd {
+                    exit: Some(ProcessExit::Code(code)),
+                    ..LinkEnd::from("it exited")
+                },
+            );
+        };
+        let generation = || generation(&world, "a");
+        // An end soon after the start is a failure, whatever its code, so the restart waits.
+        exit(0, 75);
+        settle().await;
+        assert_eq!((generation(), world.view("a").shared.failures), (1, 1));
+        pass(seconds(100)).await;
+        assert_eq!(generation(), 2);
+
+        exit(1, 75);
+        settle().await;
+        assert_eq!(generation(), 3);
+        client.call("a__echo").await.result();
+
+        pass(seconds(100)).await;
+        exit(2, 1);
+        settle().await;
+        assert_eq!(generation(), 3);
     });
 }

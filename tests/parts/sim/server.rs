@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use mcpvisor::bridge::headers::Headers;
-use mcpvisor::transport::LinkError;
+use mcpvisor::transport::{LinkEnd, LinkError};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
@@ -439,9 +439,9 @@ impl Server {
             .collect()
     }
 
-    pub(crate) fn crash_link(&self, link: usize, reason: &str) {
+    pub(crate) fn crash_link(&self, link: usize, ending: impl Into<LinkEnd>) {
         if let Some(server) = self.0.links.borrow()[link].borrow_mut().take() {
-            server.close(reason);
+            server.close(ending);
         }
     }
 

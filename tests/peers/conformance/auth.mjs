@@ -2,6 +2,7 @@
 // of the framework's server at URL, signs in as a person with a browser would, and calls the tools.
 
 import { spawn } from "node:child_process";
+import { createServer } from "node:http";
 import { mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -38,17 +39,39 @@ async function oauthOf(directory) {
   if (context.client_id) lines.push(`client_id = "${context.client_id}"`);
   if (context.client_secret) lines.push(`client_secret = "${context.client_secret}"`);
   if (scenario.startsWith("auth/client-credentials")) lines.push('grant = "client_credentials"');
+  if (context.valid_jwt) {
+    await writeFile(join(directory, "workload"), context.valid_jwt);
+    lines.push('grant = "jwt_bearer"', 'token_file = "workload"');
+  }
+  if (context.idp_id_token) {
+    lines.push('grant = "enterprise"', `idp_client_id = "${context.idp_client_id}"`);
+    lines.push(`idp_token_url = "${context.idp_token_endpoint}"`);
+  }
   return lines.length ? `[servers.framework.oauth]\n${lines.join("\n")}\n` : "";
 }
 
-async function withGateway(url, use) {
+/** Vouches for the ID token of the scenario: its identity provider publishes no keys. */
+async function withWebhook(use) {
+  if (!context.idp_id_token) return use("", "");
+  const webhook = createServer((request, response) => {
+    const isKnown = request.headers.authorization === `Bearer ${context.idp_id_token}`;
+    response.writeHead(isKnown ? 200 : 401, { "Content-Type": "application/json" });
+    response.end(JSON.stringify({ sub: "demo-user@example.com" }));
+  });
+  await new Promise((resolve) => webhook.listen(0, "127.0.0.1", resolve));
+  const url = `http://127.0.0.1:${webhook.address().port}/`;
+  await use(`[auth.webhook]\nurl = "${url}"\n`, 'credentials = "user"\n');
+  webhook.close();
+}
+
+async function withGateway(url, auth, more, use) {
   const directory = await mkdtemp(join(tmpdir(), "conformance-"));
   const config = join(directory, "config.toml");
   await writeFile(
     config,
     `[gateway]\nlisten = "127.0.0.1:0"\ndata_dir = "data"\nfirst_list_wait = "30s"\n` +
-      `[credentials]\nkey_file = "key"\n[servers.framework]\nurl = "${url}"\n` +
-      `tools = { prefix = "" }\n${await oauthOf(directory)}`,
+      `[credentials]\nkey_file = "key"\n${auth}[servers.framework]\nurl = "${url}"\n` +
+      `tools = { prefix = "" }\n${more}${await oauthOf(directory)}`,
   );
   const gateway = spawn(process.env.MCPVISOR, ["--config", config], { stdio: ["ignore", "ignore", "inherit"] });
   const ended = new Promise((resolve) => gateway.once("exit", resolve));
@@ -91,7 +114,9 @@ async function logIn(api) {
 
 async function callEverything(endpoint) {
   const client = new Client({ name: "conformance", version: "1.0.0" });
-  await client.connect(new StreamableHTTPClientTransport(endpoint));
+  const token = context.idp_id_token;
+  const headers = token ? { Authorization: `Bearer ${token}` } : {};
+  await client.connect(new StreamableHTTPClientTransport(endpoint, { requestInit: { headers } }));
   let allowed = true;
   for (const { name } of (await client.listTools()).tools) {
     const result = await client.callTool({ name, arguments: {} });
@@ -101,7 +126,9 @@ async function callEverything(endpoint) {
   return allowed;
 }
 
-await withGateway(process.argv.at(-1), async (endpoint, api) => {
+async function run(endpoint, api) {
+  // The server shows nothing before a client has come with a token.
+  if (context.idp_id_token) return callEverything(endpoint);
   for (let logins = 0; logins < LOGINS_MAX; logins++) {
     const next = await until("there are tools or a login is needed", async () => {
       if ((await loginState(api)) === "needs login") return "login";
@@ -114,4 +141,6 @@ await withGateway(process.argv.at(-1), async (endpoint, api) => {
     }
     await logIn(api);
   }
-});
+}
+
+await withWebhook((auth, more) => withGateway(process.argv.at(-1), auth, more, run));

@@ -53,7 +53,14 @@ const OF_BOTH: &[&str] = &[
 ];
 
 /// Of extensions; the framework runs them for no revision.
-const EXTENSIONS: [&str; 2] = ["client-credentials-basic", "client-credentials-jwt"];
+const EXTENSIONS: [&str; 6] = [
+    "client-credentials-basic",
+    "client-credentials-jwt",
+    "dpop",
+    "dpop-nonce",
+    "enterprise-managed-authorization",
+    "wif-jwt-bearer",
+];
 
 impl Bench {
     /// What the framework says of a scenario that failed.

@@ -22,6 +22,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use crate::node::{self, Gateway, HttpServer, Server, end_of, new_node};
 
 mod auth;
+mod extensions;
 
 const OLD: &str = "2025-11-25";
 const NEW: &str = "2026-07-28";
@@ -439,17 +440,22 @@ impl Bench {
     }
 }
 
-/// The files that the framework wrote for each scenario.
+/// The files that the framework wrote for each scenario that the fixtures know.
 fn outcomes(results: &Path) -> Outcomes {
+    let mut all = all_outcomes(results);
+    all.retain(|name, _| !name.starts_with("tasks-"));
+    all
+}
+
+/// The files that the framework wrote for each scenario.
+fn all_outcomes(results: &Path) -> Outcomes {
     let entries = fs::read_dir(results).unwrap().map(|entry| entry.unwrap());
     let directories = entries.filter(|entry| entry.path().is_dir());
     let outcomes = directories.map(|entry| {
         let name = entry.file_name().into_string().unwrap();
         (scenario(&name).to_owned(), Outcome::read(&entry.path()))
     });
-    outcomes
-        .filter(|(name, _)| !name.starts_with("tasks-"))
-        .collect()
+    outcomes.collect()
 }
 
 /// The scenario of a directory like `server-ping-2026-11-20T19-07-49-370Z`.

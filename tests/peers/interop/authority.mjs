@@ -1,15 +1,25 @@
 // A real authorization server and a server of the official SDK that takes its tokens, each of which
 // can be made to fail, and a person who signs in.
 
-import { randomUUID } from "node:crypto";
+import { createHash, randomBytes, randomUUID } from "node:crypto";
 import { createServer } from "node:http";
 import { McpServer } from "@modelcontextprotocol/sdk/server/mcp.js";
 import { StreamableHTTPServerTransport } from "@modelcontextprotocol/sdk/server/streamableHttp.js";
-import { createLocalJWKSet, exportJWK, generateKeyPair, jwtVerify } from "jose";
+import {
+  EmbeddedJWK,
+  calculateJwkThumbprint,
+  createLocalJWKSet,
+  exportJWK,
+  generateKeyPair,
+  jwtVerify,
+} from "jose";
 import Provider, { errors } from "oidc-provider";
 import { z } from "zod";
 
 const SCOPE = "tools";
+
+/** Tokens are bound to a key, and proofs need a nonce (RFC 9449). */
+const DPOP = process.env.DPOP === "1";
 
 const listen = (server, port) =>
   new Promise((started) => server.listen(port, "127.0.0.1", started));
@@ -57,6 +67,7 @@ export class Authority {
         devInteractions: { enabled: false },
         registration: { enabled: true },
         revocation: { enabled: true },
+        ...(DPOP && { dPoP: { enabled: true, nonceSecret: randomBytes(32), requireNonce: () => true } }),
         resourceIndicators: {
           enabled: true,
           useGrantedResource: () => true,
@@ -142,6 +153,9 @@ export class Resource {
   tokens = [];
   refused = 0;
   #sessions = new Map();
+  #nonce = randomUUID();
+  /** Ids of proofs: each is good for one request. */
+  #proofs = new Set();
 
   static async start(url, authority) {
     const resource = new Resource();
@@ -155,14 +169,31 @@ export class Resource {
 
   /** From now on it refuses every token that it has seen, whatever the token says of its end. */
   refuseTokens() {
+    this.#nonce = randomUUID();
     this.refused = this.tokens.length;
   }
 
-  async #isGood(authorization) {
-    const token = authorization?.replace(/^Bearer /, "");
+  /** Checks that a request proves its token's key, for this request alone; an error if not. */
+  async #proven({ headers, method }, token, { jkt }) {
+    const { payload, protectedHeader } = await jwtVerify(headers.dpop, EmbeddedJWK, { typ: "dpop+jwt" });
+    const { jti, htm, htu, ath, nonce } = payload;
+    const hash = createHash("sha256").update(token).digest("base64url");
+    if (this.#proofs.has(jti) || htm !== method || htu !== this.url || ath !== hash) return "invalid_dpop_proof";
+    if ((await calculateJwkThumbprint(protectedHeader.jwk)) !== jkt) return "invalid_dpop_proof";
+    this.#proofs.add(jti);
+    return nonce === this.#nonce ? undefined : "use_dpop_nonce";
+  }
+
+  async #isGood(request, response) {
+    const token = request.headers.authorization?.replace(DPOP ? /^DPoP / : /^Bearer /, "");
     const { issuer } = this.authority;
     try {
       const { payload } = await jwtVerify(token, this.keys, { issuer, audience: this.url });
+      const error = DPOP && (await this.#proven(request, token, payload.cnf));
+      if (error) {
+        response.setHeader("dpop-nonce", this.#nonce).setHeader("www-authenticate", `DPoP error="${error}"`);
+        return false;
+      }
       if (!this.tokens.includes(token)) this.tokens.push(token);
       return payload.sub === "ada" && this.tokens.indexOf(token) >= this.refused;
     } catch {
@@ -182,9 +213,10 @@ export class Resource {
       };
       return response.end(JSON.stringify(metadata));
     }
-    if (!(await this.#isGood(request.headers.authorization))) {
+    if (!(await this.#isGood(request, response))) {
+      if (response.hasHeader("dpop-nonce")) return response.writeHead(401).end();
       const metadata = `${origin}/.well-known/oauth-protected-resource/mcp`;
-      const challenge = `Bearer resource_metadata="${metadata}", scope="${SCOPE}"`;
+      const challenge = `${DPOP ? "DPoP" : "Bearer"} resource_metadata="${metadata}", scope="${SCOPE}"`;
       return response.writeHead(401, { "www-authenticate": challenge }).end();
     }
     const known = this.#sessions.get(request.headers["mcp-session-id"]);

@@ -142,14 +142,27 @@ fn an_authorization_server_is_asked_about_the_tokens_of_its_clients() {
 
 #[test]
 fn the_gateway_signs_in_to_a_server_and_loses_no_call_whose_token_can_be_renewed() {
+    logins("0");
+}
+
+#[test]
+fn tokens_that_are_bound_to_a_key_are_renewed_without_losing_a_call() {
+    logins("1");
+}
+
+/// The script runs a real authorization server, with DPoP or without, and a server.
+fn logins(dpop: &str) {
     if scripts().is_none() {
         return;
     }
-    // The script runs both.
     let [issuer, resource] =
         ["", "/mcp"].map(|path| format!("http://127.0.0.1:{}{path}", free_port()));
     let gateway = gateway(&format!("[servers.docs]\nurl = \"{resource}\"\n"));
-    let variables = [("ISSUER", issuer.as_str()), ("RESOURCE", resource.as_str())];
+    let variables = [
+        ("ISSUER", issuer.as_str()),
+        ("RESOURCE", resource.as_str()),
+        ("DPOP", dpop),
+    ];
     run(&gateway, "logins.mjs", &variables, 7);
 }
 

@@ -12,7 +12,7 @@ use super::server_rows::memory;
 use super::tools::of_server;
 use crate::admin::config_order::EntryOrder;
 use crate::admin::operator::{Inoperable, LoginOrigin};
-use crate::admin::render::{attempts, breaker_text, reason, sandbox_text};
+use crate::admin::render::{attempts, breaker_text, pressure_text, reason, sandbox_text};
 use crate::admin::status::{ServerStatus, Status};
 use crate::admin::ui::fields::{Fields, field};
 use crate::admin::ui::page::{FormOutcome, Page, Section, View};
@@ -245,6 +245,9 @@ fn call_facts(connection: &ServerStatusView) -> Markup {
             (breaker_text(&connection.breaker).trim_start_matches("breaker · "))
             @if connection.breaker.is_closed() { ": calls are sent" }
             @for breaker in of_tools { br; (text::line(&breaker_text(breaker))) }
+        }
+        @if let Some(pressure) = connection.pressure.and_then(pressure_text) {
+            dt { "Pressure" } dd { (text::sentence(&pressure)) }
         }
         dt { "Connections" } dd { "one shared" @if own > 0 { ", " (own) " of single clients" } }
         @if connection.repeated != 0 { dt { "Retried calls" } dd { (text::count(connection.repeated)) } }
