@@ -88,7 +88,7 @@ keys! {
         allowed_hosts in front.allowed_hosts: texts(HOST, host);
         /// Addresses or networks of proxies whose `X-Forwarded-For` names the client, for shares,
         /// limits and the log of denials.
-        trusted_proxies in front.trusted_proxies: texts(NETWORK, network).such_as("10.0.0.0/8");
+        trusted_proxies in front.trusted_proxies: texts(NETWORK, network).such_as("[\"10.0.0.0/8\"]");
         /// A call that is silent for longer is answered as an SSE stream.
         sse_after in front.sse_after: duration(10 * MILLI..=10 * MINUTE);
         /// Interval of the comments that keep idle streams open.
