@@ -23,7 +23,7 @@ const AHEAD_BY: u64 = 10;
 
 /// Maximum number of remembered proofs. Above it, the oldest is forgotten, and proofs that were made
 /// before it arrived are no longer accepted, so that none can be repeated.
-const PROOFS_MAX: usize = 65_536;
+const PROOFS_MAX: usize = 262_144;
 
 /// A request with a token, as its proof has to describe it.
 #[derive(Clone, Copy, Debug)]

@@ -437,9 +437,8 @@ impl Config {
     /// not allow it.
     fn is_open(&self) -> bool {
         let front = &self.front;
-        let is_reached = !front.listen.ip().is_loopback() || !front.allowed_hosts.is_empty();
         let asks = front.auth.is_required() || front.tls.client_ca.is_some();
-        is_reached && !asks && !self.allow_unauthenticated
+        front.is_reached_by_others() && !asks && !self.allow_unauthenticated
     }
 }
 

@@ -121,6 +121,11 @@ impl FrontSettings {
         if self.tls.is_on() { "https" } else { "http" }
     }
 
+    /// Whether clients of other machines can reach the gateway, directly or through a proxy.
+    pub fn is_reached_by_others(&self) -> bool {
+        !self.listen.ip().is_loopback() || !self.allowed_hosts.is_empty()
+    }
+
     /// Returns the limit for this client's request bodies in flight.
     pub(super) fn body_bytes(&self, holder: &Holder) -> QuotaLimit {
         let own = self.by_client.find(holder);

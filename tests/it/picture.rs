@@ -63,6 +63,10 @@ async fn text_of(gateway: &Gateway) -> String {
     let mut status = gateway.typed_status().await;
     status.config.path = Some("/home/me/.config/mcpvisor/config.toml".to_owned());
     status.listen = "127.0.0.1:12006".to_owned();
+    // A kernel that keeps all promises of the default sandbox, which `status` does not mention then.
+    for server in &mut status.servers {
+        server.sandbox = None;
+    }
     let screen = Screen {
         columns: None,
         rows: None,

@@ -97,21 +97,24 @@ async fn a_server_is_added_by_its_card() {
 }
 
 #[tokio::test]
-async fn pages_of_every_origin_read_cards_and_catalogs_but_call_nothing() {
-    let gateway = Gateway::start(&format!("{}{VIEWS}", example("one"))).await;
-    let from_page = async |path: &str| {
-        let page = Http::new(gateway.address, "GET", path);
-        page.header("Origin", "https://page.example").send().await
-    };
-    for path in ["/mcp/server-card", "/.well-known/ai-catalog.json"] {
-        let answer = from_page(path).await;
-        assert_eq!(answer.status, 200, "{answer:?}");
-        assert_eq!(answer.header("access-control-allow-origin"), Some("*"));
+async fn pages_of_every_origin_read_the_cards_of_a_public_gateway_only() {
+    let public = "[gateway]\nallowed_hosts = [\"mcp.example\"]\nallow_unauthenticated = true\n";
+    for (config, status, allowed) in [(public, 200, Some("*")), ("", 403, None)] {
+        let gateway = Gateway::start(&format!("{config}{}{VIEWS}", example("one"))).await;
+        let from_page = async |path: &str| {
+            let page = Http::new(gateway.address, "GET", path);
+            page.header("Origin", "https://page.example").send().await
+        };
+        for path in ["/mcp/server-card", "/.well-known/ai-catalog.json"] {
+            let answer = from_page(path).await;
+            assert_eq!(answer.status, status, "{answer:?}");
+            assert_eq!(answer.header("access-control-allow-origin"), allowed);
+        }
+        assert_eq!(from_page("/mcp").await.status, 403);
+        let foreign = Http::new(gateway.address, "GET", "/mcp/server-card");
+        let foreign = foreign.without("Host").header("Host", "evil.example");
+        assert_eq!(foreign.send().await.status, 403);
     }
-    assert_eq!(from_page("/mcp").await.status, 403);
-    let foreign = Http::new(gateway.address, "GET", "/mcp/server-card");
-    let foreign = foreign.without("Host").header("Host", "evil.example");
-    assert_eq!(foreign.send().await.status, 403);
 }
 
 #[tokio::test]

@@ -339,9 +339,9 @@ impl Server {
         self.own.credential(key)
     }
 
-    /// The gateway's credential, for a connection that serves only some clients and uses it.
+    /// The gateway's credential, for a connection that uses it.
     pub(crate) fn gateway_credential(&self, key: &ConnectionKey) -> Option<&Arc<Credential>> {
-        let uses_it = !key.is_shared() && key.credentials == CredentialContext::Shared;
+        let uses_it = key.credentials == CredentialContext::Shared;
         self.parts.connector.credential().filter(|_| uses_it)
     }
 

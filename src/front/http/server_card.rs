@@ -13,7 +13,7 @@ use ring::digest::{SHA256, digest};
 use serde_json::{Value, json};
 
 use super::entrance;
-use super::handler::{answers_only, check_host, run_handler};
+use super::handler::{answers_only, check_host, check_host_and_origin, run_handler};
 use super::respond::with_title_case_headers;
 use crate::front::settings::FrontSettings;
 use crate::front::state::{Front, FrontGate};
@@ -73,13 +73,22 @@ async fn serve(
 ) -> HttpResponse {
     let answering = pin!(async {
         let settings = front.settings.load();
-        // Web pages of every origin may read the documents, which have nothing secret.
-        check_host(request, &settings)?;
+        match settings.is_reached_by_others() {
+            true => check_host(request, &settings)?,
+            false => check_host_and_origin(request, &settings)?,
+        }
         if *request.method() != Method::GET {
             return Err(answers_only(request, "GET").into());
         }
         let (kind, document) = document(&Place::of(request, &settings), front)?;
-        Ok(answer(request, kind, &document))
+        let mut answer = answer(request, kind, &document);
+        if settings.is_reached_by_others() {
+            // Pages of every origin may read it. On loopback they would learn what this user runs.
+            let headers = answer.headers_mut();
+            headers.insert(ACCESS_CONTROL_ALLOW_ORIGIN, HeaderValue::from_static("*"));
+            headers.insert(ACCESS_CONTROL_EXPOSE_HEADERS, HeaderValue::from_static("ETag"));
+        }
+        Ok(answer)
     });
     run_handler(request, front, HeaderValue::from_static("GET"), answering).await
 }
@@ -104,9 +113,7 @@ fn answer(request: &HttpRequest, kind: &'static str, document: &Value) -> HttpRe
     };
     response
         .insert_header((ETAG, tag))
-        .insert_header((CACHE_CONTROL, "public, max-age=3600"))
-        .insert_header((ACCESS_CONTROL_ALLOW_ORIGIN, "*"))
-        .insert_header((ACCESS_CONTROL_EXPOSE_HEADERS, "ETag"));
+        .insert_header((CACHE_CONTROL, "public, max-age=3600"));
     with_title_case_headers(match is_known {
         true => response.finish(),
         false => response.insert_header((CONTENT_TYPE, kind)).body(body),
