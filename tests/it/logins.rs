@@ -127,7 +127,10 @@ async fn a_call_does_not_wait_for_a_login_that_nobody_has_begun() {
         let client = Client::open(&gateway).await;
         let failed = client.call("docs__echo", json!({})).await;
         let said = text_of(&failed);
-        assert!(said.contains("mcpvisor auth login docs"), "{sharing}: {failed}");
+        assert!(
+            said.contains("mcpvisor auth login docs"),
+            "{sharing}: {failed}"
+        );
     }
 }
 

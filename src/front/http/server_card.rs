@@ -86,7 +86,10 @@ async fn serve(
             // Pages of every origin may read it. On loopback they would learn what this user runs.
             let headers = answer.headers_mut();
             headers.insert(ACCESS_CONTROL_ALLOW_ORIGIN, HeaderValue::from_static("*"));
-            headers.insert(ACCESS_CONTROL_EXPOSE_HEADERS, HeaderValue::from_static("ETag"));
+            headers.insert(
+                ACCESS_CONTROL_EXPOSE_HEADERS,
+                HeaderValue::from_static("ETag"),
+            );
         }
         Ok(answer)
     });
