@@ -120,21 +120,6 @@ async fn a_sign_in_that_ended_is_asked_for_again() {
 }
 
 #[tokio::test]
-async fn a_call_does_not_wait_for_a_login_that_nobody_has_begun() {
-    for sharing in ["shared", "auto"] {
-        let (_server, _, gateway) = protected_with(&format!("sharing = \"{sharing}\"\n")).await;
-        login_needed(&gateway).await;
-        let client = Client::open(&gateway).await;
-        let failed = client.call("docs__echo", json!({})).await;
-        let said = text_of(&failed);
-        assert!(
-            said.contains("mcpvisor auth login docs"),
-            "{sharing}: {failed}"
-        );
-    }
-}
-
-#[tokio::test]
 async fn another_sign_in_opens_another_session_and_another_token_does_not() {
     let (server, authority, gateway) = protected().await;
     login_needed(&gateway).await;

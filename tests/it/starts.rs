@@ -8,6 +8,7 @@ use serde_json::json;
 use tempfile::TempDir;
 
 use crate::sessionless::modern;
+use crate::support::login::{login_needed, protected_with};
 use crate::support::{
     Behaviour, Client, Gateway, HttpServer, Setup, UnknownMethod, answer_in, call_params, python,
     quick, text_of, until,
@@ -235,4 +236,19 @@ async fn a_server_that_asks_for_a_sign_in_is_waited_for() {
     assert_eq!(one.get("reason"), Some(&json!(null)));
     gateway.kill();
     assert!(!gateway.log().contains("s3cret"), "{}", gateway.log());
+}
+
+#[tokio::test]
+async fn a_call_does_not_wait_for_a_login_that_nobody_has_begun() {
+    for sharing in ["shared", "auto"] {
+        let (_server, _, gateway) = protected_with(&format!("sharing = \"{sharing}\"\n")).await;
+        login_needed(&gateway).await;
+        let client = Client::open(&gateway).await;
+        let failed = client.call("docs__echo", json!({})).await;
+        let said = text_of(&failed);
+        assert!(
+            said.contains("mcpvisor auth login docs"),
+            "{sharing}: {failed}"
+        );
+    }
 }
