@@ -238,10 +238,14 @@ async fn a_server_that_asks_for_a_sign_in_is_waited_for() {
     assert!(!gateway.log().contains("s3cret"), "{}", gateway.log());
 }
 
+/// Calls that wait for their deadline outlast the test.
+const LONG: &str = "request_timeout = \"5m\"\n";
+
 #[tokio::test]
 async fn a_call_does_not_wait_for_a_login_that_nobody_has_begun() {
     for sharing in ["shared", "auto"] {
-        let (_server, _, gateway) = protected_with(&format!("sharing = \"{sharing}\"\n")).await;
+        let (_server, _, gateway) =
+            protected_with(&format!("{LONG}sharing = \"{sharing}\"\n")).await;
         login_needed(&gateway).await;
         let client = Client::open(&gateway).await;
         let failed = client.call("docs__echo", json!({})).await;
