@@ -14,6 +14,8 @@ import time
 import urllib.request
 
 HERE = pathlib.Path(__file__).parent.absolute()
+# Where `.ci/run` installs Node.
+TARGET = str(HERE.parent.parent / "target")
 # Longest wait for one thing, in seconds.
 PATIENCE = 60.0
 
@@ -98,8 +100,8 @@ class Gateway:
         self.config = self.directory / "config.toml"
         self.config.write_text(
             f'[gateway]\nlisten = "127.0.0.1:{self.port}"\ndata_dir = "data"\n{head}\n'
-            # Packages are usually not below `/tmp`, of which each server has its own.
-            f"[sandbox]\nlevel = {json.dumps(level)}\nread = [{json.dumps(str(place.root))}]\n{servers}"
+            # Packages and Node are usually not below `/tmp`, of which each server has its own.
+            f"[sandbox]\nlevel = {json.dumps(level)}\nread = {json.dumps([str(place.root), TARGET])}\n{servers}"
         )
         self.program = [place.mcpvisor, "--config", str(self.config)]
         # Unless it is told otherwise, its servers find nothing of the person who runs this.
