@@ -21,6 +21,8 @@ pub(crate) struct Confinement {
     pub(crate) hidden: Vec<PathBuf>,
     /// Exceptions below hidden directories and below `/tmp`, `/dev` and `/run/user`.
     pub(crate) visible: Vec<PathBuf>,
+    /// Whether system calls are filtered with seccomp, which a container or a service can forbid.
+    pub(crate) filters_calls: bool,
     /// Whether no Unix socket can be created; connected pairs still can.
     pub(crate) refuses_unix: bool,
     /// Whether no Internet socket can be created.

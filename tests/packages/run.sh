@@ -259,6 +259,8 @@ try_deb() {
     || fail "$(cat "$work/verify")"
   runs
   use
+  inside env MCPVISOR_DATA=/var/lib/private/mcpvisor mcpvisor servers show example > "$work/shown"
+  grep -q 'keeps:.*privileges' "$work/shown" || fail "the unit weakens the sandbox of servers: $(cat "$work/shown")"
   echo '# changed here' >> "$root$config"
   inside systemctl reload mcpvisor.service
   call

@@ -107,6 +107,7 @@ pub(crate) fn plan(input: &PlanInput<'_>) -> Plan {
         hidden: hidden(input, &visible),
         readable,
         links,
+        filters_calls: input.support.seccomp,
         refuses_unix: refuses_unix(settings, input.support),
         refuses_internet: no_network && !input.support.namespaces,
         create: plan.confinement.create,
