@@ -107,7 +107,7 @@ fn dependencies(
             None => {
                 let path = section.path("depends_on");
                 let wanted: String = wanted.chars().take(64).collect();
-                let message = format!("`{path}` names `{wanted}`, which is no server");
+                let message = format!("`{path}` names `{wanted}`, which is not a server");
                 let help = nearest(&wanted, known()).map(|it| format!("did you mean `{it}`?"));
                 section.refuse(&["depends_on"], message, help);
             }

@@ -27,8 +27,8 @@ fn paths(example: &'static str) -> TextListKind<String> {
 }
 
 keys! {
-    /// What programs that are servers may reach (docs/sandbox.md). Overridable per server in
-    /// [servers.NAME.sandbox]. Paths can begin with "~/".
+    /// The files, sockets and networks that servers can reach (docs/sandbox.md). Overridable per
+    /// server in [servers.NAME.sandbox]. Paths can start with "~/".
     SandboxTable for SandboxSettings {
         /// All rights of the gateway's user ("off"), its own places and no secrets ("standard"), or
         /// listed paths only ("strict"). Default: MCPVISOR_SANDBOX_LEVEL in the environment, else

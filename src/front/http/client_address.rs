@@ -13,7 +13,10 @@ const X_FORWARDED_FOR: &str = "x-forwarded-for";
 
 /// Notes the client of a request that a trusted proxy forwards.
 pub(super) fn note_forwarded(request: &ServiceRequest, trusted: &[IpNet]) {
-    let Some(proxy) = request.peer_addr().filter(|_| !trusted.is_empty()) else {
+    if trusted.is_empty() {
+        return;
+    }
+    let Some(proxy) = request.peer_addr() else {
         return;
     };
     let hops = request.headers().get_all(X_FORWARDED_FOR);

@@ -23,8 +23,8 @@ pub(super) fn is_privileged() -> bool {
     held.is_ok_and(|held| held.contains(CapabilitySet::SYS_ADMIN))
 }
 
-/// Drops all capabilities of a new user namespace but those with which process 1 mounts its `/proc`
-/// and drops the rest.
+/// Keeps only those capabilities of a new user namespace that process 1 needs to mount its `/proc` and
+/// to drop the rest.
 pub(super) fn keep_needed() -> io::Result<()> {
     let needed = CapabilitySet::SYS_ADMIN.union(CapabilitySet::SETPCAP);
     let all = CapabilitySets {

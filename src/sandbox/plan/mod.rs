@@ -189,8 +189,8 @@ fn set_environment(input: &PlanInput<'_>, home: &Path, plan: &mut Plan) {
     }
 }
 
-/// The registry that `~/.npmrc` names, which is hidden for the tokens that it can contain. An address
-/// with a password is one.
+/// The registry that `~/.npmrc` names. The file itself is hidden, because it can contain tokens; an
+/// address with a password is not passed on for the same reason.
 fn registry(npmrc: &str) -> Option<&str> {
     let values = npmrc.lines().filter_map(|line| line.split_once('='));
     let mut named = values.filter(|(key, _)| key.trim() == "registry");
