@@ -10,6 +10,7 @@ import path from "node:path";
 import { createRequire } from "node:module";
 
 import { BROWSERS } from "./browsers.mjs";
+import { endProcess } from "./end-process.mjs";
 import { freePort } from "./free-port.mjs";
 
 const MCPVISOR = process.env.MCPVISOR;
@@ -86,12 +87,6 @@ async function startGateway() {
 
 function run(...words) {
   return execFileSync(MCPVISOR, ["--config", config, ...words]).toString().trim();
-}
-
-async function killGateway() {
-  const ended = new Promise((resolve) => gateway.once("exit", resolve));
-  gateway.kill("SIGKILL");
-  await ended;
 }
 
 async function step(name, work) {
@@ -207,7 +202,7 @@ async function test() {
       "/ui", "/ui/servers", "/ui/tree", "/ui/sessions", "/ui/calls", "/ui/tools", "/ui/tools?kind=prompts",
       "/ui/pins", "/ui/views", "/ui/keys", "/ui/policies",
     ], "empty-");
-    await killGateway();
+    await endProcess(gateway, "SIGKILL");
     fs.appendFileSync(config, SERVERS);
     await startGateway();
     await page.reload();
@@ -403,7 +398,7 @@ async function test() {
   await step("a gateway that is killed is missed, and comes back", async () => {
     await page.goto(`${base}/ui`);
     await page.getByRole("heading", { name: /need attention/ }).waitFor();
-    await killGateway();
+    await endProcess(gateway, "SIGKILL");
     await page.getByText("Connection to the gateway lost").waitFor();
     await startGateway();
     await page.getByText("Connected again").waitFor();
@@ -681,7 +676,7 @@ try {
   throw error;
 } finally {
   for (const browser of Object.values(browsers)) await browser.close();
-  gateway?.kill("SIGTERM");
+  if (gateway) await endProcess(gateway);
   fs.rmSync(directory, { recursive: true, force: true });
 }
 console.log("passed");

@@ -11,6 +11,7 @@ import path from "node:path";
 import { promisify } from "node:util";
 
 import { BROWSERS } from "./browsers.mjs";
+import { endProcess } from "./end-process.mjs";
 import { freePort } from "./free-port.mjs";
 
 const MCPVISOR = process.env.MCPVISOR;
@@ -368,7 +369,7 @@ try {
   throw error;
 } finally {
   await browser?.close();
-  for (const gateway of gateways) gateway.process.kill("SIGTERM");
+  await Promise.all(gateways.map((gateway) => endProcess(gateway.process)));
   fs.rmSync(directory, { recursive: true, force: true });
 }
 console.log("passed");
