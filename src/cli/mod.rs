@@ -129,7 +129,7 @@ pub enum Command {
     /// Finds the gateway by its configuration; without one, the only running gateway.
     Status(StatusArguments),
 
-    /// Tell what happens next to a server of the running gateway, and why
+    /// Tell what happens next to a server of the running gateway and why, and what its program can reach
     Explain {
         /// Name of the server
         name: String,

@@ -21,7 +21,7 @@ pub(crate) use child::before_exec;
 pub(crate) use confinement::{Confinement, Namespaces};
 pub(crate) use host::OWN_BINARY;
 pub use host::{SandboxHost, kernel_support};
-pub(crate) use plan::{PlanInput, plan};
+pub(crate) use plan::{Plan, PlanInput, plan};
 pub use promises::{KernelSupport, Promise, promises};
 pub(crate) use refusal::refusal;
 pub use settings::{DEFAULT_LEVEL, Level, Network, SandboxSettings};

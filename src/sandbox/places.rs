@@ -105,6 +105,10 @@ pub(super) const SOCKETS: &[&str] = &[
     "/tmp/.X11-unix",
 ];
 
+/// Inherited variables with the address of a socket, which a server gets if `inherit_env` names
+/// them.
+pub(super) const SOCKET_VARIABLES: [&str; 2] = ["SSH_AUTH_SOCK", "DBUS_SESSION_BUS_ADDRESS"];
+
 /// Sockets of Docker, for servers that are its containers.
 pub(super) const DOCKER_SOCKETS: &[&str] = &["/run/docker.sock", "/var/run/docker.sock"];
 

@@ -16,6 +16,8 @@ pub struct KernelSupport {
     /// Version of Landlock; 0 for none.
     pub landlock: i32,
     pub seccomp: bool,
+    /// Whether this machine has sockets that no server may use, such as Docker's.
+    pub guarded_sockets: bool,
 }
 
 /// The version of Landlock that also refuses to empty files.
@@ -72,6 +74,7 @@ pub fn promises(
         processes,
         landlock,
         seccomp,
+        guarded_sockets,
         ..
     } = *support;
     let unless = |kept: bool, why: &dyn Fn() -> String| (!kept).then(why);
@@ -81,7 +84,7 @@ pub fn promises(
     };
     let no_seccomp = || "no seccomp".to_owned();
     let is_alone = settings.network == Network::None;
-    let paths = namespaces || (seccomp && settings.unix_sockets.is_empty());
+    let paths = namespaces || !guarded_sockets || (seccomp && settings.unix_sockets.is_empty());
     let abstract_names = landlock >= LANDLOCK_SCOPES
         || (namespaces && is_alone)
         || (seccomp && refuses_unix(settings, support));
@@ -115,11 +118,12 @@ pub fn promises(
     all
 }
 
-/// Whether a server can create no Unix socket: paths cannot be hidden without mounts, and in strict
-/// only listed sockets are open.
+/// Whether a server can create no Unix socket: in strict only listed sockets are open, and sockets that
+/// it may not use cannot be hidden without mounts. Some programs need Unix sockets for themselves (tsx).
 pub(super) fn refuses_unix(settings: &SandboxSettings, support: &KernelSupport) -> bool {
     let is_strict = settings.level() == Level::Strict;
-    settings.unix_sockets.is_empty() && (is_strict || !support.namespaces)
+    let is_open = !is_strict && (support.namespaces || !support.guarded_sockets);
+    settings.unix_sockets.is_empty() && !is_open
 }
 
 #[cfg(test)]
@@ -134,6 +138,7 @@ mod tests {
             processes: true,
             landlock: 7,
             seccomp: true,
+            guarded_sockets: true,
         };
         let container = KernelSupport {
             namespaces: false,
@@ -174,6 +179,50 @@ mod tests {
             let unkept = all.iter().filter(|(_, why)| why.is_some());
             let unkept: Vec<&str> = unkept.map(|(promise, _)| promise.as_str()).collect();
             assert_eq!(unkept, expected, "{level:?} {support:?}");
+        }
+    }
+
+    #[test]
+    fn unix_sockets_are_refused_where_nothing_else_hides_those_of_others() {
+        let container = KernelSupport {
+            landlock: 7,
+            seccomp: true,
+            ..KernelSupport::default()
+        };
+        let desktop = KernelSupport {
+            guarded_sockets: true,
+            ..container.clone()
+        };
+        let with_namespaces = KernelSupport {
+            namespaces: true,
+            ..desktop.clone()
+        };
+        let of = |level, unix_sockets: &[&str]| SandboxSettings {
+            level: Some(level),
+            unix_sockets: unix_sockets.iter().map(ToString::to_string).collect(),
+            ..SandboxSettings::default()
+        };
+        let (standard, strict) = (of(Level::Standard, &[]), of(Level::Strict, &[]));
+        let listed = of(Level::Standard, &["/run/docker.sock"]);
+        let table = [
+            (&standard, &container, false, true),
+            (&standard, &desktop, true, true),
+            (&standard, &with_namespaces, false, true),
+            (&strict, &container, true, true),
+            (&strict, &with_namespaces, true, true),
+            (&listed, &desktop, false, false),
+            (&listed, &with_namespaces, false, true),
+        ];
+        for (settings, support, refuses, keeps) in table {
+            assert_eq!(
+                refuses_unix(settings, support),
+                refuses,
+                "{settings:?} {support:?}"
+            );
+            let all = promises(settings, support);
+            let mut sockets = all.iter().filter(|(it, _)| *it == Promise::Sockets);
+            let kept = sockets.next().is_some_and(|(_, why)| why.is_none());
+            assert_eq!(kept, keeps, "{settings:?} {support:?}");
         }
     }
 }

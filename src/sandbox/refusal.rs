@@ -17,6 +17,13 @@ const REFUSED: [&str; 6] = [
 /// Phrases of a program that did not find a path.
 const ABSENT: [&str; 2] = ["no such file or directory", "enoent"];
 
+/// Phrases of a program that could create no Unix socket, among others.
+const NO_SOCKETS: [&str; 2] = ["eafnosupport", "address family not supported"];
+
+/// Advice to a server that needs a Unix socket of its own, as programs have in `/tmp`.
+const ALLOW_SOCKETS: &str =
+    "sandbox: refused a Unix socket; allow with sandbox = { unix_sockets = [\"/tmp\"] }";
+
 /// Names a path that the sandbox refused, and the setting that allows it, from the last lines of a
 /// program, oldest first.
 pub(crate) fn refusal<'l>(
@@ -26,6 +33,9 @@ pub(crate) fn refusal<'l>(
     lines.rev().find_map(|line| {
         let lower = line.to_lowercase();
         let says = |phrases: &[&str]| phrases.iter().any(|phrase| lower.contains(phrase));
+        if confinement.refuses_unix && !confinement.refuses_internet && says(&NO_SOCKETS) {
+            return Some(ALLOW_SOCKETS.to_owned());
+        }
         let (refused, absent) = (says(&REFUSED), says(&ABSENT));
         let mut paths = paths(line).filter(|_| refused || absent);
         paths.find_map(|path| advice(path, refused, confinement))
@@ -123,6 +133,14 @@ mod tests {
                 assert!(expected.is_none_or(has), "{line}: {found:?}");
             }
         }
+        let line = "Error: listen EAFNOSUPPORT: address family not supported /tmp/tsx-0/67.pipe";
+        let closed = Confinement {
+            refuses_unix: true,
+            ..standard.clone()
+        };
+        assert_eq!(refusal([line].into_iter(), &standard), None);
+        let found = refusal([line].into_iter(), &closed).unwrap();
+        assert!(found.contains("unix_sockets"), "{found}");
         let line = "EROFS: read-only file system, open '/a\"b'";
         let found = refusal([line].into_iter(), &standard).unwrap();
         assert!(found.contains("write"), "{found}");

@@ -412,6 +412,11 @@ pub trait Connector: Send + Sync {
         None
     }
 
+    /// Tells in sentences what the server's program can reach; nothing for a server that is no program.
+    fn access(&self) -> Vec<String> {
+        Vec::new()
+    }
+
     /// Whether the transport can tell on which call's stream a server's request arrived.
     fn knows_call_of_requests(&self) -> bool;
 

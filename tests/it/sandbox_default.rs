@@ -34,6 +34,13 @@ async fn a_server_has_a_sandbox_unless_it_is_switched_off() {
         .filter(|it| it.contains("SANDBOX OFF"))
         .collect();
     assert!(off.len() == 1 && off[0].contains("free"), "{status}");
+    for (server, told) in [
+        ("example", "servers/example`"),
+        ("free", "It runs without a sandbox"),
+    ] {
+        let explained = run(&gateway, &["explain", server]).await.unwrap();
+        assert!(explained.contains(told), "{explained}");
+    }
     let notices = run(&gateway, &["notices"]).await.unwrap();
     assert!(!notices.contains("sandbox: each has a home"), "{notices}");
 }

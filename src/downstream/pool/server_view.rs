@@ -158,7 +158,8 @@ impl ServerStatusView {
 const LOG_TAIL: usize = 5;
 
 impl Server {
-    /// Explains the next steps of the server's shared connection in sentences.
+    /// Explains in sentences the next steps of the server's shared connection, and what its program
+    /// can reach.
     pub async fn explain(&self) -> Vec<String> {
         let mut sentences = self.shared.explain().await;
         let settings = self.settings();
@@ -175,6 +176,7 @@ impl Server {
             ));
         }
         sentences.extend(self.parts.dependencies.explain(self.name()));
+        sentences.extend(self.parts.connector.access());
         sentences
     }
 

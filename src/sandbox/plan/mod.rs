@@ -3,7 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use super::places::{
-    CACHES, DOCKER_SOCKETS, REMOVED, SECRETS, SOCKETS, SYSTEM, SYSTEM_SECRETS, TOOLS, UserPlace,
+    CACHES, DOCKER_SOCKETS, REMOVED, SECRETS, SOCKET_VARIABLES, SOCKETS, SYSTEM, SYSTEM_SECRETS,
+    TOOLS, UserPlace,
 };
 use super::promises::refuses_unix;
 use super::settings::{Level, Network, SandboxSettings};
@@ -11,10 +12,6 @@ use super::{Confinement, KernelSupport, Namespaces};
 
 /// Directory below the data directory with the homes of servers.
 const HOMES: &str = "servers";
-
-/// Inherited variables with the address of a socket, which a server gets if `inherit_env` names
-/// them.
-const SOCKET_VARIABLES: [&str; 2] = ["SSH_AUTH_SOCK", "DBUS_SESSION_BUS_ADDRESS"];
 
 /// Variable with the address of npm's registry.
 const REGISTRY: &str = "npm_config_registry";

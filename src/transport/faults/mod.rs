@@ -122,6 +122,10 @@ impl Connector for FaultyConnector {
         self.inner.starts_process()
     }
 
+    fn access(&self) -> Vec<String> {
+        self.inner.access()
+    }
+
     fn knows_call_of_requests(&self) -> bool {
         self.inner.knows_call_of_requests()
     }

@@ -121,6 +121,12 @@ impl Connector for StdioConnector {
         })
     }
 
+    fn access(&self) -> Vec<String> {
+        let sandbox = self.sandbox.iter();
+        let sentences = sandbox.map(|sandbox| confined::sentences(&self.settings, sandbox));
+        sentences.flatten().collect()
+    }
+
     fn knows_call_of_requests(&self) -> bool {
         false
     }
@@ -139,7 +145,7 @@ impl StdioConnector {
         };
         let command = command::build(settings);
         let path = confined::search_path(&command);
-        let confined = confined::confine(command, settings, self.sandbox.as_ref());
+        let confined = confined::confine(command, settings, self.sandbox.as_ref()).await;
         let program = confined.confinement.as_ref().map(|_| CheckedProgram {
             name: settings.command.clone().into(),
             path,
