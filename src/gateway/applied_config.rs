@@ -137,6 +137,10 @@ impl AppliedConfig {
         self.grace.subscribe()
     }
 
+    pub(super) fn sandbox(&self) -> &SandboxHost {
+        &self.sandbox
+    }
+
     pub(super) fn store(&self) -> &DurableStore {
         &self.state.store
     }
@@ -174,7 +178,7 @@ impl AppliedConfig {
 
     fn apply(&mut self, mut loaded: Loaded) {
         check_sandboxes(&mut loaded, &self.sandbox);
-        let support = self.sandbox.support();
+        let support = &self.sandbox.support();
         let plan = Plan::between(&self.config, &loaded.config);
         self.fingerprint = loaded.fingerprint;
         self.state.config.store(Arc::new(ConfigView {
@@ -215,7 +219,7 @@ impl AppliedConfig {
         let (config, state) = (&self.config, &self.state);
         // First, because from here on, texts can contain the new secrets.
         add_secrets_of(config, state.log.secrets());
-        let servers = configured_servers(config, self.sandbox.support());
+        let servers = configured_servers(config, &self.sandbox.support());
         state.configure(servers, &config.front.auth);
         self.front.configure(config.front.clone());
         let tree = config.catalog.tree_resource;

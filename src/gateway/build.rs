@@ -110,7 +110,7 @@ pub(super) fn build(
             let view = move || certificate_view(&tls, unix_millis());
             Arc::new(view) as CertificateSource
         }),
-        servers: ArcSwap::from_pointee(configured_servers(config, inputs.sandbox.support())),
+        servers: ArcSwap::from_pointee(configured_servers(config, &inputs.sandbox.support())),
         config: ArcSwap::from_pointee(view),
         keys: ArcSwap::default(),
         key_principals: ArcSwap::default(),

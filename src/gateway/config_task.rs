@@ -61,6 +61,8 @@ impl ConfigTask {
     /// Runs until the terminal is closed.
     pub(super) async fn run(mut self) {
         service::notify(ServiceState::Ready(self.applied.summary()));
+        // A later configuration can contain the first program.
+        self.applied.sandbox().detect().await;
         loop {
             tokio::select! {
                 () = self.reader.changed() => {

@@ -9,7 +9,7 @@ use crate::auth::Policy;
 use crate::config::{Config, Loaded, Plan, ServerEntry, ServerState};
 use crate::downstream::{ServerSettings, start_kind};
 use crate::publisher::{Arrangement, FirstListWait};
-use crate::sandbox::{KernelSupport, SandboxHost};
+use crate::sandbox::{KernelSupport, Level, SandboxHost};
 
 /// Servers that can be started, in config order.
 pub(super) fn ready_servers(config: &Config) -> Vec<Arc<ServerSettings>> {
@@ -88,10 +88,16 @@ fn sandbox(server: &ServerEntry, support: &KernelSupport) -> Option<SandboxView>
     Some(SandboxView::of(settings, support))
 }
 
+/// Whether a server of a configuration runs in a sandbox.
+pub(super) fn has_sandboxes(config: &Config) -> bool {
+    let mut sandboxes = config.servers.iter().filter_map(ServerEntry::sandbox);
+    sandboxes.any(|settings| settings.level() != Level::Off)
+}
+
 /// Applies what the kernel offers to a configuration that was read: refuses strict servers that it
 /// cannot confine, and warns of promises that it does not keep to others.
 pub(super) fn check_sandboxes(loaded: &mut Loaded, host: &SandboxHost) {
-    let support = host.support();
+    let support = &host.support();
     refuse_unkept(&mut loaded.config, support);
     let warning = warn_of_unkept(&loaded.config, support);
     loaded.warnings.extend(warning);

@@ -56,7 +56,7 @@ use build::{TreeInputs, build};
 pub use config_file::{ConfigFile, ConfigOverrides};
 use config_reader::ConfigReader;
 use config_task::{ConfigTask, Hangup};
-use configured::{check_sandboxes, config_view, note_earlier, ready_servers};
+use configured::{check_sandboxes, config_view, has_sandboxes, note_earlier, ready_servers};
 use history::start_history;
 use operator::operator;
 use place::{listen_for_metrics, register, shown_address};
@@ -116,24 +116,17 @@ pub struct Gateway {
     _registration: Option<Registration>,
 }
 
-/// Detects what the kernel offers, while the gateway opens its files. The configured data directory
-/// holds the homes of servers and is hidden from them, also by gateways for one client, whose own
-/// directories are in it.
-fn start_sandbox(loaded: &Loaded) -> AbortOnDropHandle<SandboxHost> {
-    let data_dir = loaded.config.data_dir.clone();
+/// Detects what the kernel offers to servers that are programs, while the gateway opens its files. The
+/// configured data directory holds the homes of servers and is hidden from them, also by gateways for
+/// one client, whose own directories are in it.
+fn start_sandbox(loaded: &Loaded) -> SandboxHost {
     let files = loaded.files.iter().map(|file| file.path.clone()).collect();
-    let host = async move { SandboxHost::start(&data_dir, files).await };
-    AbortOnDropHandle::new(actix_rt::spawn(host))
-}
-
-/// Waits for what the kernel offers, and applies it to the configuration.
-async fn judged(
-    sandbox: AbortOnDropHandle<SandboxHost>,
-    loaded: &mut Loaded,
-) -> io::Result<SandboxHost> {
-    let host = sandbox.await?;
-    check_sandboxes(loaded, &host);
-    Ok(host)
+    let host = SandboxHost::new(&loaded.config.data_dir, files);
+    if has_sandboxes(&loaded.config) {
+        let host = host.clone();
+        actix_rt::spawn(async move { host.detect().await.clone() });
+    }
+    host
 }
 
 async fn restore_sessions(state: &GatewayState, servers: &[Arc<ServerSettings>]) {
@@ -178,7 +171,7 @@ impl Gateway {
 
     async fn start_in(
         locked: Option<DataDir>,
-        (file, mut loaded, sandbox): (ConfigFile, Loaded, AbortOnDropHandle<SandboxHost>),
+        (file, mut loaded, sandbox): (ConfigFile, Loaded, SandboxHost),
         mut clients: Clients,
         (hangup, log): (Hangup, LogRecords),
     ) -> Result<Self, StartError> {
@@ -197,7 +190,10 @@ impl Gateway {
         let address = shown_address(&server, &config.front);
         let arbiters = Arbiters::adopt(server.workers.clone())?;
         let registration = register(config, loaded.path.as_deref(), &address);
-        let sandbox = judged(sandbox, &mut loaded).await?;
+        if has_sandboxes(&loaded.config) {
+            sandbox.detect().await;
+        }
+        check_sandboxes(&mut loaded, &sandbox);
         let config = loaded.config;
         let (servers, counters) = (ready_servers(&config), Counters::default());
         let saved = SavedState::load_or_forget(store, &config, &servers, &log).await?;

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tokio::process::Command;
+use tokio::sync::OnceCell;
 use tokio::time::timeout;
 
 use super::promises::KernelSupport;
@@ -25,19 +26,19 @@ pub struct SandboxHost(Arc<Host>);
 struct Host {
     data_dir: PathBuf,
     gateway_files: Vec<PathBuf>,
-    support: KernelSupport,
+    support: OnceCell<KernelSupport>,
     ran_unconfined: AtomicBool,
 }
 
 impl SandboxHost {
-    /// Asks the kernel. `gateway_files` are hidden from servers, like the data directory.
-    pub async fn start(data_dir: &Path, gateway_files: Vec<PathBuf>) -> Self {
+    /// `gateway_files` are hidden from servers, like the data directory.
+    pub fn new(data_dir: &Path, gateway_files: Vec<PathBuf>) -> Self {
         // Fails only for an empty path, and without a working directory.
         let whole = |path: &Path| absolute(path).unwrap_or_else(|_| path.to_owned());
         Self(Arc::new(Host {
             data_dir: whole(data_dir),
             gateway_files: gateway_files.iter().map(|path| whole(path)).collect(),
-            support: kernel_support().await,
+            support: OnceCell::new(),
             ran_unconfined: AtomicBool::new(false),
         }))
     }
@@ -54,8 +55,14 @@ impl SandboxHost {
         self.0.ran_unconfined.load(Ordering::Relaxed)
     }
 
-    pub fn support(&self) -> &KernelSupport {
-        &self.0.support
+    /// Asks the kernel, at the first time. A gateway whose servers all are behind URLs need not ask.
+    pub async fn detect(&self) -> &KernelSupport {
+        self.0.support.get_or_init(kernel_support).await
+    }
+
+    /// What [`Self::detect`] found; nothing before.
+    pub fn support(&self) -> KernelSupport {
+        self.0.support.get().cloned().unwrap_or_default()
     }
 
     pub(crate) fn data_dir(&self) -> &Path {

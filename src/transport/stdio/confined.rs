@@ -56,6 +56,8 @@ pub(super) async fn confine(
             confinement: None,
         };
     };
+    // A server that is tried out can be the first program.
+    sandbox.host.detect().await;
     let args: Vec<&str> = settings.args.iter().map(|it| it.expose_secret()).collect();
     let env = settings.env.iter();
     let env: Vec<(&str, &str)> = env
@@ -100,7 +102,7 @@ fn plan_of(
 ) -> Plan {
     plan(&PlanInput {
         settings: &settings.sandbox,
-        support: sandbox.host.support(),
+        support: &sandbox.host.support(),
         server: &sandbox.server,
         command: &settings.command,
         args,
