@@ -20,10 +20,20 @@ const HEALTH_TIMEOUT: Duration = Duration::from_secs(1);
 
 const JOIN_RETRY: Duration = Duration::from_millis(500);
 
+/// Runs the beats until this replica leaves, again after a panic.
+pub(super) async fn supervise(replica: Arc<Replica>) {
+    while let Err(error) = tokio::spawn(run(Arc::clone(&replica))).await {
+        log::error!(error:% = error; "the cluster's beats panicked; they start again");
+        sleep(JOIN_RETRY).await;
+    }
+}
+
 /// Joins, then beats until this replica leaves.
-pub(super) async fn run(replica: Arc<Replica>) {
+async fn run(replica: Arc<Replica>) {
     let mut epoch = None;
-    join(&replica, replica.spec.former_number).await;
+    if !*replica.joined.borrow() {
+        join(&replica, replica.spec.former_number).await;
+    }
     replica.wake.notify_one();
     let period = replica.spec.member_ttl / 3;
     let mut last = Instant::now();
@@ -203,6 +213,7 @@ async fn retake(
         .await?
     {
         become_member(replica, next, now);
+        replica.wake.notify_one();
         return Ok(());
     }
     join_again(replica).await

@@ -7,17 +7,20 @@ use std::time::Duration;
 
 use tokio::runtime::Handle;
 use tokio::sync::watch;
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, sleep, timeout};
 use uuid::Uuid;
 
 use super::beats;
-use super::engine::Engine;
+use super::engine::{Engine, EngineSpec, RedisEngine};
 use super::ids::{Birthplace, ReplicaNumber, ReplicaRef};
 use super::membership::{Member, Verdict};
 use super::mint::Mint;
 use super::records::Records;
 use super::replica::{ClusterError, ClusterSpec, Health, Replica};
 use super::status::{ClusterStatus, EngineStatus, ReplicaState, ReplicaStatus};
+
+/// How often the thread looks whether its replica still exists.
+const THREAD_CHECK: Duration = Duration::from_secs(1);
 
 /// A replica's handle to its cluster. Clones are the same replica.
 #[derive(Clone)]
@@ -30,6 +33,35 @@ impl std::fmt::Debug for Cluster {
 }
 
 impl Cluster {
+    /// Begins to join. One thread runs the beats and the connections to the engine, so that they do
+    /// not wait for a busy worker. It ends after this replica has left.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the thread cannot start.
+    pub fn start(
+        engine: EngineSpec,
+        prefix: &str,
+        spec: ClusterSpec,
+    ) -> Result<Self, ClusterError> {
+        let mut builder = tokio::runtime::Builder::new_current_thread();
+        let runtime = builder.enable_all().build()?;
+        let handle = runtime.handle().clone();
+        let shown = engine.to_string();
+        let engine = RedisEngine::open(engine, prefix, handle.clone());
+        let cluster = Self::over(Arc::new(engine), shown, spec, handle)?;
+        let replica = Arc::downgrade(&cluster.0);
+        let thread = std::thread::Builder::new().name("cluster".to_owned());
+        thread.spawn(move || {
+            runtime.block_on(async {
+                while replica.strong_count() > 0 {
+                    sleep(THREAD_CHECK).await;
+                }
+            });
+        })?;
+        Ok(cluster)
+    }
+
     /// Begins to join, over an engine that exists: its beats run on this runtime.
     ///
     /// # Errors
@@ -43,7 +75,7 @@ impl Cluster {
     ) -> Result<Self, ClusterError> {
         let replica = Replica::new(engine, engine_address, spec, runtime.clone())?;
         let replica = Arc::new(replica);
-        runtime.spawn(beats::run(Arc::clone(&replica)));
+        runtime.spawn(beats::supervise(Arc::clone(&replica)));
         Ok(Self(replica))
     }
 

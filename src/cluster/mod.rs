@@ -23,7 +23,10 @@ mod status;
 mod tests;
 
 pub use cluster::Cluster;
-pub use engine::{Engine, EngineError, MemoryEngine};
+pub use engine::{
+    Engine, EngineError, EngineFacts, EngineSpec, InvalidEngine, MemoryEngine, RedisEngine,
+    check_engine,
+};
 pub use ids::{Birthplace, Incarnation, ReplicaNumber, ReplicaRef, Term};
 pub use membership::{Member, Verdict};
 pub use mint::{Mint, RandomMint};

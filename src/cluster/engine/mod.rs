@@ -1,10 +1,11 @@
 //! The engine: what all replicas share. Valkey or Redis, or the memory of a test.
 //!
-//! Every operation is atomic in the engine and touches one key. Orders about records are fenced by
+//! Every operation is atomic in the engine and touches as few keys as possible. Orders about records are fenced by
 //! owner and term; [`MemoryEngine`] states in Rust what the scripts of the real engine do, and one
 //! set of tests holds for both.
 
 mod memory;
+mod redis;
 
 use std::time::Duration;
 
@@ -14,6 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use super::ids::{Incarnation, ReplicaNumber, ReplicaRef, Term};
 pub use memory::MemoryEngine;
+pub use redis::{EngineFacts, EngineSpec, InvalidEngine, RedisEngine, check_engine};
 
 /// How long one request to the engine may take, including its wait in the queue.
 pub(super) const REQUEST_TIMEOUT: Duration = Duration::from_millis(500);
