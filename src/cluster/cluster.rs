@@ -222,6 +222,12 @@ impl Cluster {
         }
     }
 
+    /// Why the engine did not answer the last beat.
+    pub fn engine_failure(&self) -> Option<String> {
+        let away = self.0.away.lock();
+        away.as_ref().map(|(_, why)| why.clone())
+    }
+
     /// All replicas and the engine, as the last beat showed them. No I/O.
     pub fn status(&self) -> ClusterStatus {
         let (now, me) = (Instant::now(), self.me());

@@ -174,6 +174,7 @@ impl Records {
                 term,
                 record,
                 fields,
+                ..
             } = self.one(name, RecordOrder::Read).await?
             {
                 let fields = fields.iter().map(|field| self.open_field(id, field));
@@ -207,15 +208,13 @@ impl Records {
             expected,
             term,
         };
-        let name = self.sealer.name(id);
-        let mut answer = self.one(name.clone(), order.clone()).await?;
+        let mut answer = self.one(self.sealer.name(id), order.clone()).await?;
         if answer == RecordAnswer::Missing
             && let Some(other) = self.sealer.other_name(id)
         {
             answer = self.one(other.clone(), order).await?;
-            if matches!(answer, RecordAnswer::Done(_)) {
-                // A claimed record has the name under the first secret, because its owner writes there.
-                self.one(other, RecordOrder::Rename { to: name }).await?;
+            if let RecordAnswer::Done(term) = answer {
+                self.move_to_first_secret(id, other, (me, term)).await?;
             }
         }
         match answer {
@@ -227,6 +226,37 @@ impl Records {
             RecordAnswer::Refused { owner, term } => Err(ClaimError::Taken { owner, term }),
             RecordAnswer::Missing | RecordAnswer::Found { .. } => Err(ClaimError::Missing),
         }
+    }
+
+    /// Seals a claimed record under the first secret, where its owner writes.
+    async fn move_to_first_secret(
+        &self,
+        id: Uuid,
+        other: String,
+        (owner, term): (ReplicaRef, Term),
+    ) -> Result<(), ClaimError> {
+        let found = self.one(other.clone(), RecordOrder::Read).await?;
+        let RecordAnswer::Found {
+            record,
+            fields,
+            ttl,
+            ..
+        } = found
+        else {
+            return Err(ClaimError::Missing);
+        };
+        let record = self.sealer.open(id, RECORD, &record)?;
+        let fields = fields.iter().map(|field| self.open_field(id, field));
+        let fields = fields.collect::<Result<Vec<_>, _>>()?;
+        let saved = self.save_whole(id, (owner, term), record, &fields, ttl);
+        match saved.await {
+            Ok(()) => {}
+            Err(SaveError::Engine(error)) => return Err(error.into()),
+            Err(SaveError::Stale | SaveError::Missing) => return Err(ClaimError::Missing),
+        }
+        // Should this fail, the record under the second secret expires.
+        self.one(other, RecordOrder::End { owner, term }).await?;
+        Ok(())
     }
 
     /// Gives up sessions, so that any replica can claim them. Sessions that were taken over stay.

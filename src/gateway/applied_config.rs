@@ -19,6 +19,7 @@ use super::startup::log_start;
 use super::tls::CertificateWatch;
 use crate::admin::{AdminEndpoints, AdminParts, ConfigView, GatewayState, Operator, tree_source};
 use crate::catalog::ServerPart;
+use crate::cluster::Cluster;
 use crate::config::watch::Changed;
 use crate::config::{Config, ConfigError, Fingerprint, Loaded, Plan, ServerState};
 use crate::downstream::{ServerChange, ServerSettings};
@@ -114,7 +115,7 @@ impl AppliedConfig {
             state.log.secrets().clone(),
         );
         let health = health_source(state.clone(), front.closing());
-        self.front.open(front);
+        open_once_joined(&self.front, front, state.cluster.clone());
         endpoints.open(AdminParts {
             health,
             pulse,
@@ -225,6 +226,21 @@ impl AppliedConfig {
         state.history.configure(config.history.clone());
         self.sources.configure(&config.sources, state);
         self.grace.send_replace(config.shutdown_grace);
+    }
+}
+
+/// Starts answering clients, as a replica only after it has joined: until then it cannot mint ids
+/// that others recognize.
+fn open_once_joined(server: &Rc<FrontServer>, front: Front, cluster: Option<Cluster>) {
+    match cluster {
+        Some(cluster) if !cluster.has_joined() => {
+            let server = Rc::clone(server);
+            actix_rt::spawn(async move {
+                cluster.joined().await;
+                server.open(front);
+            });
+        }
+        _ => server.open(front),
     }
 }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
 use crate::admin::{GatewayState, Health, HealthSource, ServerHealth};
+use crate::cluster::Cluster;
 use crate::downstream::ServerStatusView;
 
 pub(super) fn health_source(state: Arc<GatewayState>, closing: CancellationToken) -> HealthSource {
@@ -14,6 +15,8 @@ pub(super) fn health_source(state: Arc<GatewayState>, closing: CancellationToken
             listed: state.catalog.is_listed(),
             closing: closing.is_cancelled(),
             store: state.store.summary(),
+            joining: state.cluster.as_ref().is_some_and(|it| !it.has_joined()),
+            engine_failure: state.cluster.as_ref().and_then(Cluster::engine_failure),
             history_fails: state.history.failure().is_some(),
             uptime_seconds: state.started.elapsed().as_secs(),
             servers: servers

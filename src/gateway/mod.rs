@@ -2,6 +2,7 @@
 
 mod applied_config;
 mod build;
+mod cluster;
 mod config_file;
 mod config_reader;
 mod config_task;
@@ -87,6 +88,8 @@ pub enum StartError {
     Socket { path: PathBuf, why: String },
     #[error("[tls] cannot be served: {0}")]
     Tls(#[from] TlsError),
+    #[error("cannot join the cluster: {0}")]
+    Cluster(String),
     #[error("cannot start: {0}")]
     Io(#[from] io::Error),
 }
@@ -203,6 +206,10 @@ impl Gateway {
         let saved = SavedState::load_or_forget(store, &config, &servers, &log).await?;
         note_earlier(&config, &mut loaded.warnings, &sandbox, &saved);
         let crashes = start_crashes(&config, (&counters, lease))?;
+        let cluster = match clients.is_http() {
+            true => cluster::begin(&config, kept.owner, store).await?,
+            false => None,
+        };
         let inputs = TreeInputs {
             arbiters: &arbiters,
             spawner: &spawner,
@@ -214,6 +221,7 @@ impl Gateway {
             crashes: crashes.sink(),
             log,
             tls: tls(),
+            cluster: cluster.clone(),
         };
         let view = config_view(loaded.path, loaded.warnings);
         let state = build(&config, inputs, view, &saved)?;
@@ -229,6 +237,9 @@ impl Gateway {
         let mut applied = AppliedConfig::new((config, loaded.fingerprint), parts, reader.report());
         applied.start(saved.parts, &spawner).await;
         let (grace, pulse) = (applied.grace(), pulse(&server.workers));
+        if let Some(cluster) = &cluster {
+            cluster::watch_threads(cluster, pulse.clone());
+        }
         applied.open_front(&endpoints, &operator, pulse.clone());
         let task = ConfigTask::new((reader, hangup), requests, applied);
         Ok(Self {

@@ -20,6 +20,10 @@ impl Gateway {
     pub async fn stop(self) {
         service::notify(ServiceState::Stopping);
         self.config_task.abort();
+        let cluster = self.state.cluster.as_ref().filter(|it| it.has_joined());
+        if let Some(cluster) = cluster {
+            cluster.begin_leaving().await;
+        }
         let grace = *self.grace.borrow();
         let deadline = Instant::now() + grace;
         let within = humantime::format_duration(grace);
@@ -64,6 +68,9 @@ impl Gateway {
         // Writes the session records of the last steps.
         self.state.store.flush().await;
         self.state.traces.stop(COLLECTOR_FLUSH).await;
+        if let Some(cluster) = cluster {
+            cluster.leave().await;
+        }
         // Must be last: sessions and connections run on its threads.
         self.server.stop(grace / 10).await;
         if let Err(error) = self.state.arbiters.stop(grace / 10).await {

@@ -8,13 +8,13 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
-use uuid::Uuid;
 
 use crate::auth::{Policy, RateLimits, Requester};
 use crate::calls::{
     AnswerDecorator, CallContext, CallWorkers, KeptResults, ListWait, ParkedCalls, Quota,
     QuotaExceeded, QuotaLimit, QuotaShare, Sealing, SealingKeys, SessionSettings,
 };
+use crate::cluster::Mint;
 use crate::downstream::Downstreams;
 use crate::history::{CallEnding, History};
 use crate::id::{CallNumbers, Holder, Peer, Principal, SessionId, SessionOwner, ViewId};
@@ -53,7 +53,7 @@ pub struct SessionsSpec {
     pub numbers: CallNumbers,
     pub random: Arc<dyn Random>,
     /// Mints session ids, which must not be guessable.
-    pub mint: fn() -> Uuid,
+    pub mint: Arc<dyn Mint>,
     /// Returns the current time in milliseconds since 1970.
     pub clock: fn() -> u64,
     /// Keys for states and task ids that travel through sessionless clients.
@@ -152,7 +152,7 @@ impl Sessions {
 
     /// Returns an unguessable id for a channel to a client.
     pub fn mint(&self) -> SessionId {
-        SessionId::new((self.0.calls.mint)())
+        SessionId::new(self.0.calls.mint.mint())
     }
 
     /// Returns whether this view exists.

@@ -43,6 +43,7 @@ struct Row {
     term: Term,
     record: Bytes,
     fields: BTreeMap<String, Bytes>,
+    ttl: Duration,
 }
 
 impl MemoryEngine {
@@ -115,6 +116,7 @@ impl State {
             ) => match found {
                 Some(row) if row.value.is_of(owner, term) => {
                     row.value.record = record;
+                    row.value.ttl = ttl;
                     row.expires = Instant::now() + ttl;
                     RecordAnswer::Done(term)
                 }
@@ -131,16 +133,12 @@ impl State {
                     term,
                 },
                 Some(row),
-            ) => row.value.claim(owner, expected, term),
-            (RecordOrder::Rename { to }, Some(row)) => {
-                let (refused, term) = (row.value.refused(), row.value.term);
-                if self.records.contains_key(&to) {
-                    return refused;
+            ) => {
+                let answer = row.value.claim(owner, expected, term);
+                if matches!(answer, RecordAnswer::Done(_)) {
+                    row.expires = Instant::now() + row.value.ttl;
                 }
-                if let Some(row) = self.records.remove(&key) {
-                    self.records.insert(to, row);
-                }
-                RecordAnswer::Done(term)
+                answer
             }
             (RecordOrder::End { owner, term }, Some(row)) => {
                 if row.value.term > term
@@ -148,8 +146,9 @@ impl State {
                 {
                     return row.value.refused();
                 }
+                let stored = row.value.term;
                 self.records.remove(&key);
-                RecordAnswer::Done(term)
+                RecordAnswer::Done(stored)
             }
             (
                 RecordOrder::Field {
@@ -189,6 +188,7 @@ impl State {
             term,
             record,
             fields: BTreeMap::new(),
+            ttl,
         };
         let expires = Instant::now() + ttl;
         self.records.insert(
@@ -220,6 +220,7 @@ impl Row {
             term: self.term,
             record: self.record.clone(),
             fields: self.fields.values().cloned().collect(),
+            ttl: self.ttl,
         }
     }
 

@@ -60,7 +60,8 @@ pub enum RecordOrder {
         value: Option<Bytes>,
     },
     Read,
-    /// Takes the record from `expected`. Its term becomes one more than the stored term and `term`.
+    /// Takes the record from `expected`. Its term becomes one more than the stored term and `term`,
+    /// and its lifetime begins again.
     Claim {
         owner: ReplicaRef,
         expected: Option<ReplicaRef>,
@@ -75,10 +76,6 @@ pub enum RecordOrder {
     End {
         owner: ReplicaRef,
         term: Term,
-    },
-    /// Gives the record the name `to`, unless that name is taken.
-    Rename {
-        to: String,
     },
 }
 
@@ -99,6 +96,8 @@ pub enum RecordAnswer {
         term: Term,
         record: Bytes,
         fields: Vec<Bytes>,
+        /// The lifetime that the last write set.
+        ttl: Duration,
     },
 }
 

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use percent_encoding::percent_decode_str;
-use secrecy::SecretString;
+use secrecy::{ExposeSecret, SecretString};
 
 const PORT: u16 = 6379;
 const SENTINEL_PORT: u16 = 26379;
@@ -43,6 +43,11 @@ pub enum InvalidEngine {
 }
 
 impl EngineSpec {
+    /// The password, so that it can be masked.
+    pub fn password(&self) -> Option<&str> {
+        self.password.as_ref().map(ExposeSecret::expose_secret)
+    }
+
     /// Reads `redis://[user:password@]host[:port][/database]`, or with Sentinel
     /// `redis+sentinel://[user:password@]host[:port],…/primary`.
     ///
@@ -153,8 +158,6 @@ impl fmt::Debug for EngineSpec {
 
 #[cfg(test)]
 mod tests {
-    use secrecy::ExposeSecret as _;
-
     use super::*;
 
     #[test]

@@ -119,10 +119,6 @@ impl RedisEngine {
                 let script = call(commands, &SCRIPTS.end, &[&key]);
                 script.arg(owner.to_string()).arg(term.0);
             }
-            RecordOrder::Rename { to } => {
-                let to = self.key(&format!("s:{to}"));
-                call(commands, &SCRIPTS.rename, &[&key, &to]);
-            }
         }
     }
 

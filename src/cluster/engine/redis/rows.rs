@@ -76,12 +76,15 @@ pub(super) fn answer_of(value: Value) -> Result<RecordAnswer, EngineError> {
     let damaged = |_| EngineError::Damaged;
     let term = text(found.remove("t")).map_err(damaged)?;
     let owner = text(found.remove("o")).map_err(damaged)?;
+    let lifetime = text(found.remove("l")).map_err(damaged)?;
+    let lifetime = lifetime.parse().map_err(|_| EngineError::Damaged)?;
     let record = found.remove("r").ok_or(EngineError::Damaged)?;
     Ok(RecordAnswer::Found {
         owner: owner.parse().ok(),
         term: Term(term.parse().map_err(|_| EngineError::Damaged)?),
         record: record.into(),
         fields: found.into_values().map(Bytes::from).collect(),
+        ttl: Duration::from_millis(lifetime),
     })
 }
 

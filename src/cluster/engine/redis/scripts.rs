@@ -1,7 +1,7 @@
 //! What the engine does atomically, in Lua.
 //!
-//! A record is a hash: `t` term, `o` owner (empty after a release), `r` sealed record, and fields whose
-//! names begin with `f`. Scripts about records answer status, term and owner; a status is 1 for done, 0
+//! A record is a hash: `t` term, `o` owner (empty after a release), `l` lifetime in
+//! milliseconds, `r` sealed record, and fields whose names begin with `f`. Scripts about records answer status, term and owner; a status is 1 for done, 0
 //! for refused, -1 for missing. A member's row is the text `INCARNATION INSTANCE JSON`.
 
 use std::sync::LazyLock;
@@ -15,7 +15,6 @@ pub(super) struct Scripts {
     pub(super) claim: Script,
     pub(super) release: Script,
     pub(super) end: Script,
-    pub(super) rename: Script,
     pub(super) incarnation: Script,
     pub(super) take: Script,
     pub(super) beat: Script,
@@ -29,7 +28,6 @@ pub(super) static SCRIPTS: LazyLock<Scripts> = LazyLock::new(|| Scripts {
     claim: Script::new(CLAIM),
     release: Script::new(RELEASE),
     end: Script::new(END),
-    rename: Script::new(RENAME),
     incarnation: Script::new(INCARNATION),
     take: Script::new(TAKE),
     beat: Script::new(BEAT),
@@ -44,7 +42,6 @@ pub(super) const TEXTS: &[&str] = &[
     CLAIM,
     RELEASE,
     END,
-    RENAME,
     INCARNATION,
     TAKE,
     BEAT,
@@ -55,7 +52,7 @@ pub(super) const TEXTS: &[&str] = &[
 const OPEN: &str = "\
 local h = redis.call('HMGET', KEYS[1], 't', 'o')
 if h[1] then return {0, h[1], h[2]} end
-redis.call('HSET', KEYS[1], 't', '1', 'o', ARGV[1], 'r', ARGV[2])
+redis.call('HSET', KEYS[1], 't', '1', 'o', ARGV[1], 'r', ARGV[2], 'l', ARGV[3])
 redis.call('PEXPIRE', KEYS[1], ARGV[3])
 return {1, '1', ARGV[1]}";
 
@@ -67,7 +64,7 @@ if h[1] then
   if stored > given or (stored == given and h[2] ~= ARGV[1]) then return {0, h[1], h[2]} end
   if stored < given then redis.call('DEL', KEYS[1]) end
 end
-redis.call('HSET', KEYS[1], 't', ARGV[2], 'o', ARGV[1], 'r', ARGV[3])
+redis.call('HSET', KEYS[1], 't', ARGV[2], 'o', ARGV[1], 'r', ARGV[3], 'l', ARGV[4])
 redis.call('PEXPIRE', KEYS[1], ARGV[4])
 return {1, ARGV[2], ARGV[1]}";
 
@@ -82,11 +79,12 @@ return {1, h[1], h[2]}";
 
 /// New owner, expected owner, term that the claimant knows.
 const CLAIM: &str = "\
-local h = redis.call('HMGET', KEYS[1], 't', 'o')
+local h = redis.call('HMGET', KEYS[1], 't', 'o', 'l')
 if not h[1] then return {-1, '0', ''} end
 if h[2] ~= '' and h[2] ~= ARGV[2] then return {0, h[1], h[2]} end
 local term = string.format('%.0f', math.max(tonumber(h[1]), tonumber(ARGV[3])) + 1)
 redis.call('HSET', KEYS[1], 't', term, 'o', ARGV[1])
+redis.call('PEXPIRE', KEYS[1], h[3])
 return {1, term, ARGV[1]}";
 
 /// Owner, term.
@@ -105,12 +103,6 @@ local stored, given = tonumber(h[1]), tonumber(ARGV[2])
 if stored > given or (stored == given and h[2] ~= ARGV[1]) then return {0, h[1], h[2]} end
 redis.call('DEL', KEYS[1])
 return {1, h[1], h[2]}";
-
-/// The second key is the new name.
-const RENAME: &str = "\
-local h = redis.call('HMGET', KEYS[1], 't', 'o')
-if not h[1] then return {-1, '0', ''} end
-return {redis.call('RENAMENX', KEYS[1], KEYS[2]), h[1], h[2]}";
 
 const INCARNATION: &str = "\
 local time = redis.call('TIME')
