@@ -5,10 +5,11 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep, timeout};
+use tokio_util::task::AbortOnDropHandle;
 
 use super::engine::{BeatAnswer, EngineEpoch, EngineError, MemberRecord};
-use super::ids::{Incarnation, ReplicaNumber, ReplicaRef};
-use super::membership::{AfterBeat, REPLICAS_MAX, after_beat};
+use super::ids::{Incarnation, REPLICAS_MAX, ReplicaNumber, ReplicaRef};
+use super::membership::{AfterBeat, after_beat};
 use super::replica::Replica;
 use crate::id::random_bytes;
 
@@ -22,9 +23,19 @@ const JOIN_RETRY: Duration = Duration::from_millis(500);
 
 /// Runs the beats until this replica leaves, again after a panic.
 pub(super) async fn supervise(replica: Arc<Replica>) {
+    // Aborted with this task.
+    let _ticks = AbortOnDropHandle::new(tokio::spawn(tick(Arc::clone(&replica))));
     while let Err(error) = tokio::spawn(run(Arc::clone(&replica))).await {
         log::error!(error:% = error; "the cluster's beats panicked; they start again");
         sleep(JOIN_RETRY).await;
+    }
+}
+
+/// Notes that this replica is awake, also while a beat waits for the engine.
+async fn tick(replica: Arc<Replica>) {
+    loop {
+        replica.pulse.tick(Instant::now());
+        sleep(TICK).await;
     }
 }
 
@@ -46,7 +57,6 @@ async fn run(replica: Arc<Replica>) {
             return;
         }
         let now = Instant::now();
-        replica.pulse.tick(now);
         if !woken && now - last < period {
             continue;
         }

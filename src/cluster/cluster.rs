@@ -49,7 +49,14 @@ impl Cluster {
         let handle = runtime.handle().clone();
         let shown = engine.to_string();
         let engine = RedisEngine::open(engine, prefix, handle.clone());
-        let cluster = Self::over(Arc::new(engine), shown, spec, handle)?;
+        let cluster = match Self::over(Arc::new(engine), shown, spec, handle) {
+            Ok(cluster) => cluster,
+            Err(error) => {
+                // Its drop would wait, which a task must not.
+                runtime.shutdown_background();
+                return Err(error);
+            }
+        };
         let replica = Arc::downgrade(&cluster.0);
         let thread = std::thread::Builder::new().name("cluster".to_owned());
         thread.spawn(move || {

@@ -8,6 +8,9 @@ use serde::{Deserialize, Serialize};
 use subtle::ConstantTimeEq as _;
 use uuid::Uuid;
 
+/// Maximum number of replicas in a cluster. Beats and status read all of them.
+pub const REPLICAS_MAX: u16 = 64;
+
 /// The number of a replica in its cluster, from 1. Numbers of gone replicas are used again.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, Default,

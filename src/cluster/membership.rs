@@ -9,9 +9,6 @@ use tokio::time::Instant;
 use super::engine::{BeatAnswer, BeatOutcome, EngineEpoch, MemberRecord};
 use super::ids::{Incarnation, ReplicaNumber, ReplicaRef};
 
-/// Maximum number of replicas in a cluster. Beats and status read all of them.
-pub(super) const REPLICAS_MAX: u16 = 64;
-
 /// Another replica, as the last beat showed it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Member {

@@ -27,7 +27,7 @@ pub use engine::{
     Engine, EngineError, EngineFacts, EngineSpec, InvalidEngine, MemoryEngine, RedisEngine,
     check_engine,
 };
-pub use ids::{Birthplace, Incarnation, ReplicaNumber, ReplicaRef, Term};
+pub use ids::{Birthplace, Incarnation, REPLICAS_MAX, ReplicaNumber, ReplicaRef, Term};
 pub use membership::{Member, Verdict};
 pub use mint::{Mint, RandomMint};
 pub use records::{ClaimError, Records, SaveError, StoredRecord};

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use redis::Cmd;
+use tokio::time::Instant;
 
 use super::server::RedisServer;
 use super::{spec, until};
@@ -82,6 +83,29 @@ async fn replicas_survive_the_death_of_their_engine() {
     }
 }
 
+#[tokio::test]
+async fn a_frozen_engine_fails_requests_and_leaves_copies_good() {
+    let Some(server) = RedisServer::start(&[]) else {
+        return;
+    };
+    let one = start(&server.spec(), 1).await;
+    let (id, mut came_back) = (one.mint().mint(), one.came_back());
+    came_back.mark_unchanged();
+    server.set_frozen(true);
+    let begun = Instant::now();
+    until("two lifetimes pass without a beat", async || {
+        assert!(one.is_confirmed());
+        begun.elapsed() > 2 * one.member_ttl()
+    })
+    .await;
+    assert!(one.records().read(id).await.is_err());
+    assert!(one.engine_failure().is_some());
+    server.set_frozen(false);
+    came_back.changed().await.unwrap();
+    assert_eq!(one.records().read(id).await, Ok(None));
+    one.leave().await;
+}
+
 async fn connect(port: u16) -> redis::aio::MultiplexedConnection {
     let client = redis::Client::open(("127.0.0.1", port)).unwrap();
     client.get_multiplexed_async_connection().await.unwrap()
@@ -129,6 +153,41 @@ async fn a_wrong_password_and_a_full_disk_policy_are_reported() {
     assert_eq!(facts.eviction, "allkeys-lru");
     let cluster = start(&at(":open@"), 1).await;
     cluster.leave().await;
+}
+
+/// The user of docs/cluster.md may do what replicas need, and nothing else.
+#[tokio::test]
+async fn the_documented_rights_are_enough() {
+    let Some(server) = RedisServer::start(&[]) else {
+        return;
+    };
+    let page = include_str!("../../../docs/cluster.md");
+    let rule = page.lines().find(|line| line.starts_with("ACL SETUSER"));
+    let rule = rule.unwrap().replace("~mcpvisor:", "~test:");
+    let words: Vec<_> = rule.split(' ').collect();
+    let mut connection = connect(server.port).await;
+    let done: String = ask(&mut connection, &words).await;
+    assert_eq!(done, "OK");
+    let url = format!("redis://mcpvisor:PASSWORD@127.0.0.1:{}", server.port);
+    let limited = EngineSpec::parse(&url, None).unwrap();
+    let (one, two) = (start(&limited, 1).await, start(&limited, 2).await);
+    sees(&one, &two).await;
+    let (records, id) = (one.records(), one.mint().mint());
+    let record = Bytes::from_static(b"record");
+    let term = records.open(id, record.clone(), HOUR).await.unwrap();
+    let own = (one.me(), term);
+    let field = [("x".to_owned(), record.clone())];
+    let saved = records.save_whole(id, own, record, &field, HOUR).await;
+    assert_eq!(saved, Ok(()));
+    assert_eq!(records.save_field(id, own, "x", None).await, Ok(()));
+    records.release(&[(id, one.me(), term)]).await.unwrap();
+    let claimed = two.records().claim(id, None, term).await.unwrap();
+    assert_eq!(two.records().end(id, (two.me(), claimed)).await, Ok(()));
+    assert!(check_engine(&limited).await.is_ok());
+    for cluster in [one, two] {
+        assert_eq!(cluster.status().engine.failures, 0);
+        cluster.leave().await;
+    }
 }
 
 /// A planned fail-over leaves connections to the former primary open.

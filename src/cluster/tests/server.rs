@@ -5,6 +5,8 @@ use std::net::TcpListener;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
+use rustix::process::{Pid, Signal};
+
 use crate::cluster::EngineSpec;
 
 pub(super) struct RedisServer {
@@ -92,9 +94,17 @@ impl RedisServer {
 
     pub(super) fn kill(&mut self) {
         if let Some(mut child) = self.child.take() {
+            // A frozen process dies as well.
             child.kill().unwrap();
             child.wait().unwrap();
         }
+    }
+
+    /// Stops the process without closing its connections, or lets it continue.
+    pub(super) fn set_frozen(&self, frozen: bool) {
+        let signal = if frozen { Signal::STOP } else { Signal::CONT };
+        let child = self.child.as_ref().unwrap();
+        rustix::process::kill_process(Pid::from_child(child), signal).unwrap();
     }
 
     pub(super) fn spec(&self) -> EngineSpec {

@@ -72,8 +72,8 @@ impl ClusterKeys {
 }
 
 const ENGINE: &str = "the URL of a Valkey or Redis";
-const ADDRESS: &str = "an IP address and a port, such as `\"0.0.0.0:12007\"`";
-const HOST_AND_PORT: &str = "a host and a port, such as `\"10.0.0.7:12007\"`";
+const ADDRESS: &str = "an IP address and a port, such as `\"0.0.0.0:12008\"`";
+const HOST_AND_PORT: &str = "a host and a port, such as `\"10.0.0.7:12008\"`";
 const WORD: &str = "1 to 64 characters of A-Z, a-z, 0-9, `.`, `_` and `-`";
 
 fn engine() -> OptionalKind<TextKind<SecretText>> {
@@ -156,10 +156,10 @@ keys! {
         /// accepted.
         secret: SecretsKind, NeedsRestart, Secret;
         /// Address and port where other replicas connect.
-        listen: optional(text(ADDRESS, address), "\"0.0.0.0:12007\""), NeedsRestart;
+        listen: optional(text(ADDRESS, address), "\"0.0.0.0:12008\""), NeedsRestart;
         /// Host and port that other replicas use, if they differ from `listen` and from the address
         /// that the engine sees.
-        advertise: optional(text(HOST_AND_PORT, host_and_port), "\"10.0.0.7:12007\""), NeedsRestart;
+        advertise: optional(text(HOST_AND_PORT, host_and_port), "\"10.0.0.7:12008\""), NeedsRestart;
         /// Name of this replica for operators. Default: the name of the host.
         name: optional(text(WORD, word), "\"gateway-1\""), NeedsRestart;
         /// First part of all names in the engine; clusters on one engine need different ones.
@@ -191,7 +191,7 @@ fn check(keys: &mut ClusterKeys, section: &Section<'_>) {
         return;
     }
     if !has("listen") {
-        let help = "add `listen = \"0.0.0.0:12007\"` and let only the other replicas connect there";
+        let help = "add `listen = \"0.0.0.0:12008\"` and let only the other replicas connect there";
         section.refuse_table(
             "`cluster.engine` needs `cluster.listen`".to_owned(),
             help.to_owned(),

@@ -19,8 +19,7 @@ use super::{
     BeatAnswer, BeatOutcome, Engine, EngineEpoch, EngineError, MemberRecord, RecordAnswer,
     RecordOrder,
 };
-use crate::cluster::ids::{Incarnation, ReplicaNumber, ReplicaRef};
-use crate::cluster::membership::REPLICAS_MAX;
+use crate::cluster::ids::{Incarnation, REPLICAS_MAX, ReplicaNumber, ReplicaRef};
 pub use address::{EngineSpec, InvalidEngine};
 pub use check::{EngineFacts, check_engine};
 use link::Link;
