@@ -14,6 +14,7 @@ use futures_util::FutureExt;
 use mcpvisor::auth::{AccessRequest, Denied, Policy};
 use mcpvisor::calls::{SealingKeys, SessionSettings};
 use mcpvisor::catalog::{CatalogSettings, NameSettings};
+use mcpvisor::cluster::Mint;
 use mcpvisor::downstream::{
     CrashReport, Downstreams, EraChoice, PoolParts, ServerChange, ServerLimits, ServerSettings,
     ServerStatusView, Sharing, StartMode, StartQueue, SubscriptionRegistry, TransportSettings,
@@ -156,12 +157,17 @@ impl Random for SessionRandom {
     }
 }
 
-/// The same ids in every run.
-fn mint() -> Uuid {
-    MINTS_PANIC.with(panic_if_due);
-    thread_local!(static MINTED: Cell<u128> = const { Cell::new(0) });
-    MINTED.set(MINTED.get() + 1);
-    Uuid::from_u128(MINTED.get())
+/// Mints the same ids in every run.
+#[derive(Debug)]
+struct CountingMint;
+
+impl Mint for CountingMint {
+    fn mint(&self) -> Uuid {
+        MINTS_PANIC.with(panic_if_due);
+        thread_local!(static MINTED: Cell<u128> = const { Cell::new(0) });
+        MINTED.set(MINTED.get() + 1);
+        Uuid::from_u128(MINTED.get())
+    }
 }
 
 thread_local!(static WALL_CLOCK: Cell<u64> = const { Cell::new(0) });
@@ -256,7 +262,7 @@ impl World {
             policy: Some(Box::new(PanicsOnDemand)),
             numbers,
             random: Arc::new(SessionRandom(SeededRandom::new(1))),
-            mint,
+            mint: Arc::new(CountingMint),
             clock: || 0,
             sealing: sealing_keys(&outage),
             counters: counters.clone(),

@@ -12,7 +12,7 @@ use redis::{
 };
 use secrecy::ExposeSecret as _;
 use tokio::runtime::Handle;
-use tokio::sync::{Notify, Semaphore};
+use tokio::sync::{Notify, Semaphore, SetOnce};
 use tokio::time::{sleep, timeout};
 
 use super::EngineSpec;
@@ -37,6 +37,8 @@ pub(super) struct Link {
     failures: AtomicU64,
     /// Asks for a connection.
     wanted: Notify,
+    /// The first attempt to connect has ended. Until then requests wait instead of failing.
+    tried: SetOnce<()>,
 }
 
 struct Current {
@@ -62,6 +64,7 @@ impl Link {
             requests: Semaphore::new(REQUESTS_MAX),
             failures: AtomicU64::new(0),
             wanted: Notify::new(),
+            tried: SetOnce::new(),
         });
         let weak = Arc::downgrade(&link);
         link.runtime.spawn(async move {
@@ -104,6 +107,7 @@ impl Link {
     }
 
     async fn exchange(&self, commands: &Pipeline) -> Result<Vec<Value>, EngineError> {
+        self.tried.wait().await;
         let (mut connection, number) = self.connection()?;
         let first = commands.query_async(&mut connection).await;
         let sent = match first {
@@ -167,19 +171,25 @@ impl Link {
             let _ = timeout(CONNECT_TIMEOUT, self.wanted.notified()).await;
             return Duration::ZERO;
         }
-        match self.connect().await {
-            Ok((connection, node)) => {
-                let mut current = self.current.lock();
-                current.number += 1;
-                current.connection = Some(connection);
-                current.node = node;
-                Duration::ZERO
+        let connected = self.connect().await;
+        let retry = {
+            let mut current = self.current.lock();
+            match connected {
+                Ok((connection, node)) => {
+                    current.number += 1;
+                    current.connection = Some(connection);
+                    current.node = node;
+                    Duration::ZERO
+                }
+                Err(error) => {
+                    current.error = error;
+                    RETRY_AFTER
+                }
             }
-            Err(error) => {
-                self.current.lock().error = error;
-                RETRY_AFTER
-            }
-        }
+        };
+        // Only the first attempt sets it.
+        let _ = self.tried.set(());
+        retry
     }
 
     async fn connect(&self) -> Result<(MultiplexedConnection, (String, u16)), String> {
