@@ -6,8 +6,8 @@
 //! knows nothing of MCP: a record is bytes. docs/cluster.md describes the behaviour.
 
 mod beats;
-mod cluster;
 mod engine;
+mod handle;
 mod ids;
 mod membership;
 mod mint;
@@ -22,11 +22,11 @@ mod status;
 #[cfg(test)]
 mod tests;
 
-pub use cluster::Cluster;
 pub use engine::{
     Engine, EngineError, EngineFacts, EngineSpec, InvalidEngine, MemoryEngine, RedisEngine,
     check_engine,
 };
+pub use handle::Cluster;
 pub use ids::{Birthplace, Incarnation, REPLICAS_MAX, ReplicaNumber, ReplicaRef, Term};
 pub use membership::{Member, Verdict};
 pub use mint::{Mint, RandomMint};

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use tokio::sync::{mpsc, watch};
 
+use super::cluster::watch_threads;
 use super::configured::{
     arrangement, check_sandboxes, config_view, configured_servers, needs_arrangement, policy,
     ready_servers,
@@ -115,6 +116,9 @@ impl AppliedConfig {
             state.log.secrets().clone(),
         );
         let health = health_source(state.clone(), front.closing());
+        if let Some(cluster) = &state.cluster {
+            watch_threads(cluster, pulse.clone());
+        }
         open_once_joined(&self.front, front, state.cluster.clone());
         endpoints.open(AdminParts {
             health,

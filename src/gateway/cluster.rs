@@ -8,7 +8,7 @@ use futures_util::FutureExt as _;
 use tokio::task::spawn_blocking;
 use uuid::Uuid;
 
-use super::StartError;
+use super::{Clients, StartError};
 use crate::admin::THREAD_BLOCKED_AFTER;
 use crate::cluster::{Cluster, ClusterSpec, EngineSpec, Mint, RandomMint, ReplicaNumber};
 use crate::config::Config;
@@ -18,18 +18,18 @@ use crate::supervision::Pulse;
 /// Key of this replica's number, which its next process takes again.
 const NUMBER: &str = "cluster-number";
 
-/// Begins to join the cluster; `None` without one.
+/// Begins to join the cluster; `None` without one, and for a gateway for one client.
 ///
 /// # Errors
 ///
 /// Fails if `engine_ca` cannot be read.
 pub(super) async fn begin(
     config: &Config,
-    instance: Uuid,
+    (instance, clients): (Uuid, &Clients),
     store: &Arc<DurableStore>,
 ) -> Result<Option<Cluster>, StartError> {
     let keys = &config.cluster;
-    let Some((engine, secret, listen)) = keys.replica() else {
+    let Some((engine, secret, listen)) = keys.replica().filter(|_| clients.is_http()) else {
         return Ok(None);
     };
     let ca = match keys.engine_ca.clone() {

@@ -44,11 +44,11 @@ use crate::admin::{
     AdminEndpoints, CrashWriter, DataDir, GatewayState, LocalServer, MetricsExporter,
     MetricsServer, Operator, Registration,
 };
-use crate::config::Loaded;
+use crate::config::{Config, Loaded};
 use crate::downstream::ServerSettings;
 use crate::front::{FrontServer, TlsError};
 use crate::sandbox::SandboxHost;
-use crate::store::{DirectoryLease, OpenError};
+use crate::store::{DirectoryLease, DurableStore, OpenError};
 use crate::supervision::Arbiters;
 use crate::telemetry::{Counters, LogRecords, unix_millis};
 use crate::transport::{ProcessOwner, Spawner};
@@ -139,6 +139,19 @@ async fn judged(
     Ok(host)
 }
 
+/// Loads the state of the previous process, and warns of what changed since.
+async fn load_saved(
+    store: &Arc<DurableStore>,
+    config: &Config,
+    log: &LogRecords,
+    (sandbox, warnings): (&SandboxHost, &mut Vec<String>),
+) -> io::Result<(Vec<Arc<ServerSettings>>, SavedState)> {
+    let servers = ready_servers(config);
+    let saved = SavedState::load_or_forget(store, config, &servers, log).await?;
+    note_earlier(config, warnings, sandbox, &saved);
+    Ok((servers, saved))
+}
+
 async fn restore_sessions(state: &GatewayState, servers: &[Arc<ServerSettings>]) {
     if let Err(error) = state.sessions.restore(servers).await {
         log::warn!(error:%; "could not restore the sessions of the previous process");
@@ -194,7 +207,7 @@ impl Gateway {
         let (listener, shares_socket) = open_listener(&mut clients, config)?;
         let metrics_listener = config.metrics_listen.map(listen_for_metrics).transpose()?;
         let spawner = Spawner::start(ProcessOwner::new(kept.owner, Uuid::new_v4()))?;
-        let endpoints = AdminEndpoints::default();
+        let (endpoints, counters) = (AdminEndpoints::default(), Counters::default());
         let tls = || certificate.as_ref().map(CertificateWatch::tls);
         let server = Rc::new(start_front(listener, tls(), config, &endpoints).await?);
         let address = shown_address(&server, &config.front);
@@ -202,14 +215,9 @@ impl Gateway {
         let registration = register(config, loaded.path.as_deref(), &address);
         let sandbox = judged(sandbox, &mut loaded).await?;
         let config = loaded.config;
-        let (servers, counters) = (ready_servers(&config), Counters::default());
-        let saved = SavedState::load_or_forget(store, &config, &servers, &log).await?;
-        note_earlier(&config, &mut loaded.warnings, &sandbox, &saved);
+        let notes = (&sandbox, &mut loaded.warnings);
+        let (servers, saved) = load_saved(store, &config, &log, notes).await?;
         let crashes = start_crashes(&config, (&counters, lease))?;
-        let cluster = match clients.is_http() {
-            true => cluster::begin(&config, kept.owner, store).await?,
-            false => None,
-        };
         let inputs = TreeInputs {
             arbiters: &arbiters,
             spawner: &spawner,
@@ -221,7 +229,7 @@ impl Gateway {
             crashes: crashes.sink(),
             log,
             tls: tls(),
-            cluster: cluster.clone(),
+            cluster: cluster::begin(&config, (kept.owner, &clients), store).await?,
         };
         let view = config_view(loaded.path, loaded.warnings);
         let state = build(&config, inputs, view, &saved)?;
@@ -237,18 +245,15 @@ impl Gateway {
         let mut applied = AppliedConfig::new((config, loaded.fingerprint), parts, reader.report());
         applied.start(saved.parts, &spawner).await;
         let (grace, pulse) = (applied.grace(), pulse(&server.workers));
-        if let Some(cluster) = &cluster {
-            cluster::watch_threads(cluster, pulse.clone());
-        }
         applied.open_front(&endpoints, &operator, pulse.clone());
-        let task = ConfigTask::new((reader, hangup), requests, applied);
+        let task = ConfigTask::new((reader, hangup), requests, applied).run();
         Ok(Self {
             _clocks: watch_clocks(&state),
             _watchdog: Watchdog::start(pulse)?,
             _control: control,
             _key_uses: key_uses,
             _registration: registration,
-            config_task: AbortOnDropHandle::new(actix_rt::spawn(task.run())),
+            config_task: AbortOnDropHandle::new(actix_rt::spawn(task)),
             grace,
             stdio_client: clients.serve(&server)?,
             state,

@@ -112,17 +112,8 @@ impl State {
                     record,
                     ttl,
                 },
-                found,
-            ) => match found {
-                Some(row) if row.value.is_of(owner, term) => {
-                    row.value.record = record;
-                    row.value.ttl = ttl;
-                    row.expires = Instant::now() + ttl;
-                    RecordAnswer::Done(term)
-                }
-                Some(row) if row.value.term >= term => row.value.refused(),
-                Some(_) | None => self.write(key, owner, term, record, ttl),
-            },
+                _,
+            ) => self.save(key, (owner, term), record, ttl),
             (_, None) => RecordAnswer::Missing,
             (RecordOrder::Open { .. }, Some(row)) => row.value.refused(),
             (RecordOrder::Read, Some(row)) => row.value.found(),
@@ -172,6 +163,25 @@ impl State {
             (RecordOrder::Field { .. } | RecordOrder::Release { .. }, Some(row)) => {
                 row.value.refused()
             }
+        }
+    }
+
+    fn save(
+        &mut self,
+        key: String,
+        (owner, term): (ReplicaRef, Term),
+        record: Bytes,
+        ttl: Duration,
+    ) -> RecordAnswer {
+        match self.records.get_mut(&key) {
+            Some(row) if row.value.is_of(owner, term) => {
+                row.value.record = record;
+                row.value.ttl = ttl;
+                row.expires = Instant::now() + ttl;
+                RecordAnswer::Done(term)
+            }
+            Some(row) if row.value.term >= term => row.value.refused(),
+            Some(_) | None => self.write(key, owner, term, record, ttl),
         }
     }
 

@@ -14,7 +14,6 @@ use futures_util::FutureExt;
 use mcpvisor::auth::{AccessRequest, Denied, Policy};
 use mcpvisor::calls::{SealingKeys, SessionSettings};
 use mcpvisor::catalog::{CatalogSettings, NameSettings};
-use mcpvisor::cluster::Mint;
 use mcpvisor::downstream::{
     CrashReport, Downstreams, EraChoice, PoolParts, ServerChange, ServerLimits, ServerSettings,
     ServerStatusView, Sharing, StartMode, StartQueue, SubscriptionRegistry, TransportSettings,
@@ -33,9 +32,9 @@ use mcpvisor::telemetry::Counters;
 use mcpvisor::traces::Traces;
 use mcpvisor::transport::{Connector, StdioSettings};
 use serde_json::{Value, json};
-use uuid::Uuid;
 
 use crate::sim::client::{Client, Exchange};
+use crate::sim::minting::CountingMint;
 use crate::sim::outage::Outage;
 use crate::sim::server::{Script, Server};
 
@@ -132,13 +131,6 @@ pub(crate) fn panic_if_due(times: &AtomicU32) {
     }
 }
 
-thread_local!(static MINTS_PANIC: AtomicU32 = const { AtomicU32::new(0) });
-
-/// How often the minting of an id panics from now on.
-pub(crate) fn mints_panic(times: u32) {
-    MINTS_PANIC.with(|panics| panics.store(times, SeqCst));
-}
-
 thread_local!(static EVENT_LOGS_PANIC: AtomicU32 = const { AtomicU32::new(0) });
 
 /// How often making the event log of a session panics from now on.
@@ -154,19 +146,6 @@ impl Random for SessionRandom {
     fn chance(&self) -> f64 {
         EVENT_LOGS_PANIC.with(panic_if_due);
         self.0.chance()
-    }
-}
-
-/// Mints the same ids in every run.
-#[derive(Debug)]
-struct CountingMint;
-
-impl Mint for CountingMint {
-    fn mint(&self) -> Uuid {
-        MINTS_PANIC.with(panic_if_due);
-        thread_local!(static MINTED: Cell<u128> = const { Cell::new(0) });
-        MINTED.set(MINTED.get() + 1);
-        Uuid::from_u128(MINTED.get())
     }
 }
 
