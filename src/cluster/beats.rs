@@ -202,7 +202,8 @@ async fn beat(
     // An outage is longer than a beat that came late.
     let was_away = since_last > ttl * 2 / 3;
     learn(replica, &answer, now);
-    if epoch.replace(answer.epoch).is_some() && (lost_writes || was_away) {
+    *epoch = Some(answer.epoch);
+    if lost_writes || was_away {
         log::info!("the engine came back: this replica saves its sessions again");
         replica.came_back.send_modify(|times| *times += 1);
     }

@@ -116,6 +116,19 @@ async fn an_outage_costs_the_incarnation_and_asks_for_all_sessions() {
     assert_eq!(two.is_gone(one.me()).await, Verdict::Alive);
 }
 
+/// The engine goes away between the join and the first beat.
+#[tokio::test(start_paused = true)]
+async fn an_outage_before_the_first_beat_is_an_outage() {
+    let (memory, engine) = engine();
+    let one = begin(&engine, spec(1));
+    let mut came_back = one.came_back();
+    one.joined().await;
+    memory.set_away(true);
+    sleep(TTL * 2).await;
+    memory.set_away(false);
+    came_back.changed().await.unwrap();
+}
+
 #[tokio::test(start_paused = true)]
 async fn an_engine_that_lost_everything_does_not_move_sessions() {
     let (memory, engine) = engine();
