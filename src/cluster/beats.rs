@@ -186,6 +186,10 @@ async fn beat(
     let member = own_record(replica, me.number, me.incarnation, &address);
     let ttl = replica.spec.member_ttl;
     let answer = replica.engine.beat(member, ttl).await?;
+    // It left while the beat was on its way, and must not join again.
+    if replica.has_left.load(Ordering::Relaxed) {
+        return Ok(());
+    }
     let since_last = replica.pulse.since_beat(now);
     let lost_writes = epoch.as_ref().is_some_and(|known| *known != answer.epoch);
     match after_beat(answer.outcome, lost_writes, since_last, ttl) {

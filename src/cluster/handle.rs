@@ -143,6 +143,13 @@ impl Cluster {
         timeout(WAIT_MAX, wait).await.is_ok()
     }
 
+    /// Whether the engine has kept its state for so long that all replicas have written again what
+    /// it lost before: two `member_ttl`.
+    pub fn is_engine_settled(&self) -> bool {
+        let table = self.0.table.read();
+        table.is_settled(Instant::now(), self.0.spec.member_ttl * 2)
+    }
+
     /// Changes when the engine came back from an outage or can have lost writes: owners save all
     /// their sessions again and repeat their last ends.
     pub fn came_back(&self) -> watch::Receiver<u64> {

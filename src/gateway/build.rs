@@ -6,7 +6,7 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use tokio::time::Instant;
 
-use super::cluster::mint;
+use super::cluster::{mint, replicas};
 use super::configured::{arrangement, configured_servers, policy};
 use super::credentials::{credentials, with_credential};
 use super::saved_state::SavedState;
@@ -133,6 +133,7 @@ fn start_sessions(
         downstreams,
         catalog,
         store: inputs.store.clone(),
+        replicas: replicas(config, inputs.cluster.as_ref()),
         policy: policy(config),
         numbers,
         random: Arc::new(SystemRandom::new()),

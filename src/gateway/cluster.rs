@@ -1,7 +1,9 @@
 //! Joins the cluster of the configuration.
 
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::FutureExt as _;
@@ -9,14 +11,17 @@ use tokio::task::spawn_blocking;
 use uuid::Uuid;
 
 use super::{Clients, StartError};
-use crate::admin::THREAD_BLOCKED_AFTER;
 use crate::cluster::{Cluster, ClusterSpec, EngineSpec, Mint, RandomMint, ReplicaNumber};
 use crate::config::Config;
+use crate::sessions::{ReplicaSettings, Replicas};
 use crate::store::{DurableStore, Store as _};
 use crate::supervision::Pulse;
 
 /// Key of this replica's number, which its next process takes again.
 const NUMBER: &str = "cluster-number";
+
+/// A worker that runs nothing for this long is not healthy. Shorter than the cluster waits.
+const BLOCKED_AFTER: Duration = Duration::from_millis(500);
 
 /// Begins to join the cluster; `None` without one, and for a gateway for one client.
 ///
@@ -68,13 +73,34 @@ pub(super) fn mint(cluster: Option<&Cluster>) -> Arc<dyn Mint> {
     cluster.map_or_else(|| Arc::new(RandomMint) as _, Cluster::mint)
 }
 
-/// Lets the replica beat only while all threads that serve run what they are given.
+/// What sessions need to know of the cluster; `None` for a single gateway.
+pub(super) fn replicas(config: &Config, cluster: Option<&Cluster>) -> Option<Replicas> {
+    let settings = ReplicaSettings {
+        requires_engine: config.cluster.require_engine,
+        leave_notice: config.cluster.leave_notice,
+    };
+    cluster.map(|cluster| Replicas::new(cluster.clone(), settings))
+}
+
+/// Lets the replica beat only while all threads that serve run what they are given, and its
+/// listener for other replicas answers.
 pub(super) fn watch_threads(cluster: &Cluster, pulse: Pulse) {
+    let (own, address) = (cluster.clone(), reachable(cluster.listen()).to_string());
     cluster.set_health(Arc::new(move || {
-        let pulse = pulse.clone();
-        let asked = spawn_blocking(move || pulse.blocked(THREAD_BLOCKED_AFTER).is_empty());
-        async move { asked.await.unwrap_or(false) }.boxed()
+        let (own, address, pulse) = (own.clone(), address.clone(), pulse.clone());
+        let asked = spawn_blocking(move || pulse.blocked(BLOCKED_AFTER).is_empty());
+        async move { asked.await.unwrap_or(false) && own.ping(&address).await.is_some() }.boxed()
     }));
+}
+
+/// The address at which this machine reaches a listener.
+fn reachable(listen: SocketAddr) -> SocketAddr {
+    let ip = match listen.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => IpAddr::V4(Ipv4Addr::LOCALHOST),
+        IpAddr::V6(ip) if ip.is_unspecified() => IpAddr::V6(Ipv6Addr::LOCALHOST),
+        ip => ip,
+    };
+    SocketAddr::new(ip, listen.port())
 }
 
 async fn read_ca(path: &Path) -> Result<Vec<u8>, StartError> {

@@ -175,6 +175,7 @@ impl Gateway {
         log: LogRecords,
     ) -> Result<Self, StartError> {
         let hangup = Hangup::listen()?;
+        add_secrets_of(&loaded.config, log.secrets());
         let sandbox = start_sandbox(&loaded);
         let mut locked = None;
         if let Clients::Stdio(_) = &clients {
@@ -200,7 +201,6 @@ impl Gateway {
     ) -> Result<Self, StartError> {
         let reader = ConfigReader::start(file, &loaded);
         let config = &loaded.config;
-        add_secrets_of(config, log.secrets());
         let (place, kept) = open_data_dir(&config.data_dir, locked, clients.is_http()).await?;
         let OpenedPlace { lease, store, .. } = &place;
         let certificate = CertificateWatch::start(&config.front.tls)?;
@@ -209,7 +209,8 @@ impl Gateway {
         let spawner = Spawner::start(ProcessOwner::new(kept.owner, Uuid::new_v4()))?;
         let (endpoints, counters) = (AdminEndpoints::default(), Counters::default());
         let tls = || certificate.as_ref().map(CertificateWatch::tls);
-        let server = Rc::new(start_front(listener, tls(), config, &endpoints).await?);
+        let cluster = cluster::begin(config, (kept.owner, &clients), store).await?;
+        let server = start_front((listener, tls(), &cluster), config, &endpoints).await?;
         let address = shown_address(&server, &config.front);
         let arbiters = Arbiters::adopt(server.workers.clone())?;
         let registration = register(config, loaded.path.as_deref(), &address);
@@ -229,7 +230,7 @@ impl Gateway {
             crashes: crashes.sink(),
             log,
             tls: tls(),
-            cluster: cluster::begin(&config, (kept.owner, &clients), store).await?,
+            cluster,
         };
         let view = config_view(loaded.path, loaded.warnings);
         let state = build(&config, inputs, view, &saved)?;

@@ -233,6 +233,7 @@ impl World {
         })
         .unwrap();
         let sessions = Sessions::start(SessionsSpec {
+            replicas: None,
             settings: settings.clone(),
             arbiters,
             downstreams: downstreams.clone(),
