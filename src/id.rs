@@ -151,6 +151,11 @@ impl SessionId {
         (uuid.hyphenated().encode_lower(&mut canonical) == text).then_some(Self(uuid))
     }
 
+    /// The number itself, which names the replica that minted it in a cluster.
+    pub const fn uuid(self) -> Uuid {
+        self.0
+    }
+
     /// The complete id, for the `Mcp-Session-Id` header and the store.
     pub fn expose(self) -> String {
         let mut text = Uuid::encode_buffer();

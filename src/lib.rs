@@ -18,6 +18,7 @@ pub mod telemetry;
 
 pub mod bridge;
 pub mod catalog;
+pub mod cluster;
 pub mod credentials;
 pub mod metrics;
 pub mod store;

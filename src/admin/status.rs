@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::auth::Effect;
+use crate::cluster::ClusterStatus;
 use crate::downstream::{BreakerView, GroupView, ServerStatusView};
 use crate::protocol::RawJson;
 use crate::sandbox::{KernelSupport, SandboxSettings, promises};
@@ -49,6 +50,9 @@ pub struct Status {
     /// items.
     pub notices: Vec<String>,
     pub counters: BTreeMap<Cow<'static, str>, u64>,
+    /// Replicas and the engine; absent if the gateway is no replica.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cluster: Option<ClusterStatus>,
     /// Why calls are not recorded, though they should be.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub history_failure: Option<String>,

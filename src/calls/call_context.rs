@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use arc_swap::{ArcSwap, ArcSwapOption};
 use tokio::time::Instant;
-use uuid::Uuid;
 
 use crate::auth::{CountedCall, Policy, RateLimits};
 use crate::bridge::headers::ClientHeaders;
@@ -19,6 +18,7 @@ use crate::calls::request_trace::RequestTrace;
 use crate::calls::sealing::Sealing;
 use crate::calls::settings::SessionSettings;
 use crate::catalog::{self, NameSettings};
+use crate::cluster::Mint;
 use crate::downstream::{Caller, Downstreams, Server};
 use crate::history::{History, RecordedCaller};
 use crate::id::{CallNumbers, Holder, ServerName, SessionId, ViewId};
@@ -47,8 +47,8 @@ pub(crate) struct CallContext {
     pub(crate) answer_decorator: AnswerDecorator,
     pub(crate) parked: ParkedCalls,
     pub(crate) kept_results: KeptResults,
-    /// Mints random UUIDs.
-    pub(crate) mint: fn() -> Uuid,
+    /// Mints ids that clients return.
+    pub(crate) mint: Arc<dyn Mint>,
 }
 
 impl CallContext {

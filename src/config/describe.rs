@@ -6,9 +6,9 @@ use url::Url;
 
 use super::declaration::Keys;
 use super::keys::{
-    AuthTable, BreakerTable, ChildLimitsTable, CredentialsTable, GatewayTable, HistoryTable,
-    LimitsTable, MetricsTable, RateLimitsTable, RecorderTable, ResourcesTable, ServerKeys,
-    ServerTable, SessionsTable, SupervisionTable, TlsTable,
+    AuthTable, BreakerTable, ChildLimitsTable, ClusterTable, CredentialsTable, GatewayTable,
+    HistoryTable, LimitsTable, MetricsTable, RateLimitsTable, RecorderTable, ResourcesTable,
+    ServerKeys, ServerTable, SessionsTable, SupervisionTable, TlsTable,
 };
 use super::{Config, Loaded, ServerEntry, ServerState};
 use crate::downstream::{ServerSettings, TransportSettings};
@@ -190,6 +190,7 @@ fn unusual_of_gateway(config: &Config) -> Vec<(String, String)> {
         ("gateway", unusual::<GatewayTable>(config)),
         ("tls", unusual::<TlsTable>(&config.front.tls)),
         ("auth", unusual::<AuthTable>(&config.front.auth)),
+        ("cluster", unusual::<ClusterTable>(&config.cluster)),
         (
             "credentials",
             unusual::<CredentialsTable>(&config.credentials),

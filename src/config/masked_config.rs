@@ -47,7 +47,7 @@ fn shown(key: &str, text: &str) -> String {
     match key {
         _ if is_variable(text) => text.to_owned(),
         "env" | "headers" | "hash" => MASK.to_owned(),
-        "url" => shown_url(text, MASK),
+        "url" | "engine" => shown_url(text, MASK),
         "command" => hide(text, command_spans(text), MASK),
         _ if holds_secret(key) => MASK.to_owned(),
         _ => hide(text, argument_spans("", text), MASK),
@@ -83,6 +83,7 @@ mod tests {
             },
             "auth": {"keys": {"first": {"hash": "sha256:S1"}}},
             "sources": {"team": {"key": "S2", "url": "https://a.example"}},
+            "cluster": {"engine": "redis+sentinel://u:S3@a:1,b:2/main", "secret": ["S4", "S5"]},
             "views": {"work": {"servers": ["one"]}},
             "policies": {"p": {"when": "tool.name == \"delete\""}},
         });

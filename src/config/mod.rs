@@ -72,7 +72,7 @@ pub use interpolate::fill_in;
 pub use json::{JSON_OF_EDITORS, client_entries, cst_input, is_json};
 pub use kept_contents::KeptContents;
 pub use key_file::KeyFile;
-pub use keys::{CredentialsKeys, LogFormat};
+pub use keys::{ClusterKeys, CredentialsKeys, LogFormat};
 pub use limits_in_force::limits_in_force;
 pub use masked_config::mask_config;
 pub use place::Lookup;
@@ -144,6 +144,8 @@ pub struct Config {
     pub metrics_export: Option<OtlpSettings>,
     /// How the gateway signs in to servers.
     pub credentials: CredentialsKeys,
+    /// The cluster of which the gateway is a replica.
+    pub cluster: ClusterKeys,
     /// Servers in file order, which decides between equal public names.
     pub servers: Vec<ServerEntry>,
     /// APIs that supply additional servers.
@@ -181,6 +183,7 @@ impl Default for Config {
             traces: None,
             metrics_export: None,
             credentials: CredentialsKeys::default(),
+            cluster: ClusterKeys::default(),
             servers: Vec::new(),
             sources: Vec::new(),
             views: NamedViews::new(),
@@ -418,6 +421,7 @@ impl Config {
         self.front.listen = running.front.listen;
         self.front.socket.clone_from(&running.front.socket);
         self.credentials.clone_from(&running.credentials);
+        self.cluster.clone_from(&running.cluster);
         self.front.tls.clone_from(&running.front.tls);
         self.front.auth.certificates &= running.front.tls.client_ca.is_some();
         self.front.workers = running.front.workers;

@@ -6,8 +6,8 @@ use serde_json::{Map, Value, json};
 
 use super::declaration::{Key, Keys as _, Mark};
 use super::keys::{
-    CredentialsTable, GatewayTable, LimitsTable, MetricsTable, RecorderTable, ServerTable,
-    TlsTable, TransportKind,
+    ClusterTable, CredentialsTable, GatewayTable, LimitsTable, MetricsTable, RecorderTable,
+    ServerTable, TlsTable, TransportKind,
 };
 use super::{Config, ServerEntry, ServerState};
 use crate::downstream::ServerSettings;
@@ -88,8 +88,10 @@ impl Plan {
         let credentials = CredentialsTable::changed(&wanted.credentials, &running.credentials);
         let credentials = credentials.into_iter().map(|key| ("credentials", key));
         let changed = gateway.chain(metrics.map(|key| ("metrics", key)));
+        let cluster = ClusterTable::changed(&wanted.cluster, &running.cluster).into_iter();
         let changed = changed
             .chain(tls.map(|key| ("tls", key)))
+            .chain(cluster.map(|key| ("cluster", key)))
             .chain(credentials);
         let needs_restart = changed.filter(|(_, key)| key.is(Mark::NeedsRestart));
         // Contains exactly the changes that can be applied immediately.

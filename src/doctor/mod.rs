@@ -1,6 +1,7 @@
 //! `mcpvisor doctor`: looks for problems of this machine and this configuration concurrently, and
 //! suggests fixes. Findings contain no secrets.
 
+mod cluster;
 mod endpoint;
 mod finding;
 mod machine;
@@ -18,6 +19,7 @@ use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
 use crate::admin::Status;
+use crate::cluster::EngineSpec;
 use crate::config::{
     Config, ConfigError, Environment, Loaded, ServerEntry, ServerState, program_path,
     unable_servers,
@@ -112,6 +114,13 @@ pub fn checks(subject: &Subject<'_>) -> (Vec<Finding>, Vec<Check>) {
         checks.push(Check::blocking("configuration", move || {
             machine::config_file(&path)
         }));
+    }
+    // A file of CAs that cannot be read fails the gateway's start, with its name.
+    let ca = config.cluster.engine_ca.as_ref();
+    let ca = ca.and_then(|path| std::fs::read(path).ok());
+    let engine = config.cluster.replica().map(|(engine, ..)| engine);
+    if let Some(Ok(engine)) = engine.map(|engine| EngineSpec::parse(&engine, ca)) {
+        checks.push(Check::new("cluster", cluster::findings(engine)));
     }
     let vault = config.vault(subject.environment);
     checks.push(Check::blocking("credentials", move || {

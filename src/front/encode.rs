@@ -46,6 +46,11 @@ pub(super) fn sse_event(id: &str, message: &[u8]) -> Bytes {
     framed(before.as_bytes(), message, b"\n\n")
 }
 
+/// Encodes a message as a server-sent event after which a client cannot resume.
+pub(super) fn event_without_id(message: &[u8]) -> Bytes {
+    framed(b"event: message\ndata: ", message, b"\n\n")
+}
+
 /// Encodes a message as one line (S-STDIO-01).
 pub(super) fn as_line(message: &[u8]) -> Bytes {
     framed(b"", message, b"\n")

@@ -4,6 +4,7 @@
 
 mod channel;
 mod encode;
+mod hop;
 mod http;
 mod intake;
 mod legacy_sse;
@@ -12,7 +13,8 @@ mod state;
 mod stdio;
 mod tls;
 
-pub use http::{FrontListener, FrontServer, clients_max};
+pub use hop::PingAnswer;
+pub use http::{FrontListener, FrontServer, PeerListener, clients_max};
 pub use settings::FrontSettings;
 pub use state::Front;
 pub use stdio::{LocalClients, Relay, RelaySettings};

@@ -2,13 +2,17 @@
 //! built.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use arc_swap::{ArcSwap, ArcSwapOption};
 use tokio::sync::SetOnce;
+use tokio::time::error::Elapsed;
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use url::Url;
 
+use super::hop::KnownSessions;
 use super::http::guard::origin_is_allowed;
 use super::legacy_sse::sse_channel::SseChannels;
 use super::settings::FrontSettings;
@@ -42,6 +46,8 @@ pub struct Front {
     pub(super) closing: CancellationToken,
     /// The open channels of HTTP+SSE.
     pub(super) channels: SseChannels,
+    /// What is known about sessions of other replicas; `None` for a single gateway.
+    pub(super) known_sessions: Option<Box<KnownSessions>>,
     /// Tracks requests and event streams until they are completely answered.
     pub(super) in_flight: TaskTracker,
 }
@@ -50,12 +56,28 @@ pub struct Front {
 #[derive(Default)]
 pub(super) struct FrontGate {
     pub(super) front: SetOnce<Front>,
+    /// Whether requests are refused until then, because joining a cluster can take long.
+    pub(super) is_replica: bool,
 }
 
 impl FrontGate {
     /// Waits until the front is built, because clients can connect shortly before.
     pub(super) async fn front(&self) -> &Front {
         self.front.wait().await
+    }
+
+    /// Whether this replica has not joined its cluster yet.
+    pub(super) fn is_joining(&self) -> bool {
+        self.is_replica && self.front.get().is_none()
+    }
+
+    /// Waits until the front is built.
+    ///
+    /// # Errors
+    ///
+    /// Fails if that takes longer than `within`.
+    pub(super) async fn opens_within(&self, within: Duration) -> Result<(), Elapsed> {
+        timeout(within, self.front.wait()).await.map(drop)
     }
 
     pub(super) fn is_closing(&self) -> bool {
@@ -87,6 +109,7 @@ impl Front {
             subjects,
             secrets,
             settings: ArcSwap::from_pointee(settings),
+            known_sessions: sessions.moves().map(|_| Box::default()),
             sessions,
             counters,
             bytes: Quota::default(),

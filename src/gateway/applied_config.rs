@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use tokio::sync::{mpsc, watch};
 
+use super::cluster::watch_threads;
 use super::configured::{
     arrangement, check_sandboxes, config_view, configured_servers, needs_arrangement, policy,
     ready_servers,
@@ -19,6 +20,7 @@ use super::startup::log_start;
 use super::tls::CertificateWatch;
 use crate::admin::{AdminEndpoints, AdminParts, ConfigView, GatewayState, Operator, tree_source};
 use crate::catalog::ServerPart;
+use crate::cluster::Cluster;
 use crate::config::watch::Changed;
 use crate::config::{Config, ConfigError, Fingerprint, Loaded, Plan, ServerState};
 use crate::downstream::{ServerChange, ServerSettings};
@@ -114,7 +116,10 @@ impl AppliedConfig {
             state.log.secrets().clone(),
         );
         let health = health_source(state.clone(), front.closing());
-        self.front.open(front);
+        if let Some(cluster) = &state.cluster {
+            watch_threads(cluster, pulse.clone());
+        }
+        open_once_joined(&self.front, front, state.cluster.clone());
         endpoints.open(AdminParts {
             health,
             pulse,
@@ -229,6 +234,21 @@ impl AppliedConfig {
         state.history.configure(config.history.clone());
         self.sources.configure(&config.sources, state);
         self.grace.send_replace(config.shutdown_grace);
+    }
+}
+
+/// Starts answering clients, as a replica only after it has joined: until then it cannot mint ids
+/// that others recognize.
+fn open_once_joined(server: &Rc<FrontServer>, front: Front, cluster: Option<Cluster>) {
+    match cluster {
+        Some(cluster) if !cluster.has_joined() => {
+            let server = Rc::clone(server);
+            actix_rt::spawn(async move {
+                cluster.joined().await;
+                server.open(front);
+            });
+        }
+        _ => server.open(front),
     }
 }
 

@@ -5,13 +5,14 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use tokio::time::Instant;
-use uuid::Uuid;
 
+use super::cluster::{mint, replicas};
 use super::configured::{arrangement, configured_servers, policy};
 use super::credentials::{credentials, with_credential};
 use super::saved_state::SavedState;
 use super::tls::certificate_view;
 use crate::admin::{CertificateSource, ConfigView, GatewayState};
+use crate::cluster::Cluster;
 use crate::config::Config;
 use crate::credentials::Credentials;
 use crate::downstream::{
@@ -52,6 +53,7 @@ pub(super) struct TreeInputs<'g> {
     pub(super) traces: Traces,
     pub(super) log: LogRecords,
     pub(super) tls: Option<FrontTls>,
+    pub(super) cluster: Option<Cluster>,
 }
 
 pub(super) fn build(
@@ -105,6 +107,7 @@ pub(super) fn build(
         sources: SourceStates::default(),
         log: inputs.log,
         store: inputs.store.clone(),
+        cluster: inputs.cluster,
         dismissed: saved.dismissed.clone(),
         certificate: inputs.tls.map(|tls| {
             let view = move || certificate_view(&tls, unix_millis());
@@ -130,10 +133,11 @@ fn start_sessions(
         downstreams,
         catalog,
         store: inputs.store.clone(),
+        replicas: replicas(config, inputs.cluster.as_ref()),
         policy: policy(config),
         numbers,
         random: Arc::new(SystemRandom::new()),
-        mint: Uuid::new_v4,
+        mint: mint(inputs.cluster.as_ref()),
         clock: unix_millis,
         sealing: saved.sealing.clone(),
         counters: inputs.counters.clone(),

@@ -2,6 +2,7 @@
 
 mod applied_config;
 mod build;
+mod cluster;
 mod config_file;
 mod config_reader;
 mod config_task;
@@ -43,11 +44,11 @@ use crate::admin::{
     AdminEndpoints, CrashWriter, DataDir, GatewayState, LocalServer, MetricsExporter,
     MetricsServer, Operator, Registration,
 };
-use crate::config::Loaded;
+use crate::config::{Config, Loaded};
 use crate::downstream::ServerSettings;
 use crate::front::{FrontServer, TlsError};
 use crate::sandbox::SandboxHost;
-use crate::store::{DirectoryLease, OpenError};
+use crate::store::{DirectoryLease, DurableStore, OpenError};
 use crate::supervision::Arbiters;
 use crate::telemetry::{Counters, LogRecords, unix_millis};
 use crate::transport::{ProcessOwner, Spawner};
@@ -87,6 +88,8 @@ pub enum StartError {
     Socket { path: PathBuf, why: String },
     #[error("[tls] cannot be served: {0}")]
     Tls(#[from] TlsError),
+    #[error("cannot join the cluster: {0}")]
+    Cluster(String),
     #[error("cannot start: {0}")]
     Io(#[from] io::Error),
 }
@@ -129,6 +132,19 @@ fn start_sandbox(loaded: &Loaded) -> SandboxHost {
     host
 }
 
+/// Loads the state of the previous process, and warns of what changed since.
+async fn load_saved(
+    store: &Arc<DurableStore>,
+    config: &Config,
+    log: &LogRecords,
+    (sandbox, warnings): (&SandboxHost, &mut Vec<String>),
+) -> io::Result<(Vec<Arc<ServerSettings>>, SavedState)> {
+    let servers = ready_servers(config);
+    let saved = SavedState::load_or_forget(store, config, &servers, log).await?;
+    note_earlier(config, warnings, sandbox, &saved);
+    Ok((servers, saved))
+}
+
 async fn restore_sessions(state: &GatewayState, servers: &[Arc<ServerSettings>]) {
     if let Err(error) = state.sessions.restore(servers).await {
         log::warn!(error:%; "could not restore the sessions of the previous process");
@@ -152,6 +168,7 @@ impl Gateway {
         log: LogRecords,
     ) -> Result<Self, StartError> {
         let hangup = Hangup::listen()?;
+        add_secrets_of(&loaded.config, log.secrets());
         let sandbox = start_sandbox(&loaded);
         let mut locked = None;
         if let Clients::Stdio(_) = &clients {
@@ -177,16 +194,16 @@ impl Gateway {
     ) -> Result<Self, StartError> {
         let reader = ConfigReader::start(file, &loaded);
         let config = &loaded.config;
-        add_secrets_of(config, log.secrets());
         let (place, kept) = open_data_dir(&config.data_dir, locked, clients.is_http()).await?;
         let OpenedPlace { lease, store, .. } = &place;
         let certificate = CertificateWatch::start(&config.front.tls)?;
         let (listener, shares_socket) = open_listener(&mut clients, config)?;
         let metrics_listener = config.metrics_listen.map(listen_for_metrics).transpose()?;
         let spawner = Spawner::start(ProcessOwner::new(kept.owner, Uuid::new_v4()))?;
-        let endpoints = AdminEndpoints::default();
+        let (endpoints, counters) = (AdminEndpoints::default(), Counters::default());
         let tls = || certificate.as_ref().map(CertificateWatch::tls);
-        let server = Rc::new(start_front(listener, tls(), config, &endpoints).await?);
+        let cluster = cluster::begin(config, (kept.owner, &clients), store).await?;
+        let server = start_front((listener, tls(), &cluster), config, &endpoints).await?;
         let address = shown_address(&server, &config.front);
         let arbiters = Arbiters::adopt(server.workers.clone())?;
         let registration = register(config, loaded.path.as_deref(), &address);
@@ -195,9 +212,8 @@ impl Gateway {
         }
         check_sandboxes(&mut loaded, &sandbox);
         let config = loaded.config;
-        let (servers, counters) = (ready_servers(&config), Counters::default());
-        let saved = SavedState::load_or_forget(store, &config, &servers, &log).await?;
-        note_earlier(&config, &mut loaded.warnings, &sandbox, &saved);
+        let notes = (&sandbox, &mut loaded.warnings);
+        let (servers, saved) = load_saved(store, &config, &log, notes).await?;
         let crashes = start_crashes(&config, (&counters, lease))?;
         let inputs = TreeInputs {
             arbiters: &arbiters,
@@ -210,6 +226,7 @@ impl Gateway {
             crashes: crashes.sink(),
             log,
             tls: tls(),
+            cluster,
         };
         let view = config_view(loaded.path, loaded.warnings);
         let state = build(&config, inputs, view, &saved)?;
@@ -226,14 +243,14 @@ impl Gateway {
         applied.start(saved.parts, &spawner).await;
         let (grace, pulse) = (applied.grace(), pulse(&server.workers));
         applied.open_front(&endpoints, &operator, pulse.clone());
-        let task = ConfigTask::new((reader, hangup), requests, applied);
+        let task = ConfigTask::new((reader, hangup), requests, applied).run();
         Ok(Self {
             _clocks: watch_clocks(&state),
             _watchdog: Watchdog::start(pulse)?,
             _control: control,
             _key_uses: key_uses,
             _registration: registration,
-            config_task: AbortOnDropHandle::new(actix_rt::spawn(task.run())),
+            config_task: AbortOnDropHandle::new(actix_rt::spawn(task)),
             grace,
             stdio_client: clients.serve(&server)?,
             state,

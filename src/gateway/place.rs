@@ -46,6 +46,17 @@ pub(super) fn listen(front: &FrontSettings) -> Result<FrontListener, StartError>
     }
 }
 
+/// Opens the socket for other replicas.
+pub(super) fn listen_for_peers(address: SocketAddr) -> Result<TcpListener, StartError> {
+    listen_at(address).map_err(|error| match error {
+        StartError::Listen { address, why } => {
+            let why = format!("{why} (`listen` under [cluster])");
+            StartError::Listen { address, why }
+        }
+        other => other,
+    })
+}
+
 fn listen_at(address: SocketAddr) -> Result<TcpListener, StartError> {
     let open = || {
         let socket = if address.is_ipv4() {

@@ -6,7 +6,8 @@ use super::configured::ready_servers;
 use crate::config::Config;
 use crate::masking::{LiveSecrets, SecretOrigin};
 
-/// Adds the secrets of a configuration: of its servers, its sources and its token issuer. Secrets
+/// Adds the secrets of a configuration: of its servers, its sources, its token issuer and its
+/// cluster. Secrets
 /// of the previous configuration stay registered, since texts that contain them may still arrive.
 pub fn add_secrets_of(config: &Config, secrets: &LiveSecrets) {
     let servers = ready_servers(config).into_iter();
@@ -24,5 +25,6 @@ pub fn add_secrets_of(config: &Config, secrets: &LiveSecrets) {
         .as_ref();
     let texts = sources.map(|key| key.expose_secret().to_owned());
     let texts = texts.chain(tokens.map(|secret| secret.expose().to_owned()));
+    let texts = texts.chain(config.cluster.secrets());
     secrets.add_all(SecretOrigin::Configuration, servers.chain(texts));
 }

@@ -3,17 +3,19 @@
 use std::future::pending;
 use std::io;
 use std::net::TcpListener;
+use std::rc::Rc;
 use std::sync::Arc;
 
 use futures_util::FutureExt as _;
 use futures_util::future::LocalBoxFuture;
 
 use super::StartError;
-use super::place::{listen, shown_place};
+use super::place::{listen, listen_for_peers, shown_place};
 use super::stdio::STDIO_DIR;
 use crate::admin::{AdminEndpoints, CrashWriter, MetricsExporter, MetricsServer, Operator};
+use crate::cluster::Cluster;
 use crate::config::Config;
-use crate::front::{FrontListener, FrontServer, FrontTls};
+use crate::front::{FrontListener, FrontServer, FrontTls, PeerListener};
 use crate::id::ViewId;
 use crate::store::DirectoryLease;
 use crate::telemetry::{Counters, unix_millis};
@@ -64,22 +66,37 @@ pub(super) fn open_listener(
     })
 }
 
+/// Opens the socket for other replicas.
+///
+/// # Errors
+///
+/// Fails if the address cannot be used.
+fn listen_to_peers(cluster: &Cluster) -> Result<PeerListener, StartError> {
+    let answering = cluster.clone();
+    Ok(PeerListener {
+        listener: listen_for_peers(cluster.listen())?,
+        tls: cluster.hop_server_tls(),
+        ping: Arc::new(move || answering.ping_answer()),
+    })
+}
+
 /// Starts the front with the operators' endpoints. It does not listen in stdio mode.
 pub(super) async fn start_front(
-    listener: Option<FrontListener>,
-    tls: Option<FrontTls>,
+    (listener, tls, cluster): (Option<FrontListener>, Option<FrontTls>, &Option<Cluster>),
     config: &Config,
     endpoints: &AdminEndpoints,
-) -> Result<FrontServer, StartError> {
+) -> Result<Rc<FrontServer>, StartError> {
     let Some(listener) = listener else {
-        return Ok(FrontServer::without_listener()?);
+        return Ok(Rc::new(FrontServer::without_listener()?));
     };
+    let peers = cluster.as_ref().map(listen_to_peers).transpose()?;
     let (endpoints, path) = (endpoints.clone(), config.front.endpoint.clone());
     let scheme = config.front.scheme();
     let routes = move |app: &mut _, check: &_, operators: &_| {
         endpoints.routes(app, (scheme, &path), (check, operators));
     };
-    Ok(FrontServer::start((listener, tls), &config.front, routes).await?)
+    let server = FrontServer::start((listener, tls), peers, &config.front, routes).await?;
+    Ok(Rc::new(server))
 }
 
 /// Serves metrics, and exports them to a collector if the environment enables it.

@@ -149,6 +149,10 @@ kinds! {
     BreakerOpen = "breaker_open", code::INTERNAL_ERROR, 503, true;
     /// The server's response will never arrive; the call may have run.
     ServerLost = "server_lost", code::INTERNAL_ERROR, 502, false;
+    /// The replica that served the call died or cannot be reached any more; the call may have run.
+    ReplicaLost = "replica_lost", code::INTERNAL_ERROR, 502, false;
+    /// The replica that owns the session cannot be asked at the moment.
+    ReplicaUnavailable = "replica_unavailable", code::INTERNAL_ERROR, 503, true;
     /// The server's configuration is not usable.
     ServerMisconfigured = "server_misconfigured", code::INTERNAL_ERROR, 502, false;
     /// The server's response violates the protocol or a limit.
@@ -184,6 +188,7 @@ impl ErrorKind {
                 | Self::BreakerOpen
                 | Self::ToolSuspended
                 | Self::PolicyDenied
+                | Self::ReplicaUnavailable
         )
     }
 }

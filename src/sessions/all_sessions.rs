@@ -8,13 +8,13 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
-use uuid::Uuid;
 
 use crate::auth::{Policy, RateLimits, Requester};
 use crate::calls::{
     AnswerDecorator, CallContext, CallWorkers, KeptResults, ListWait, ParkedCalls, Quota,
     QuotaExceeded, QuotaLimit, QuotaShare, Sealing, SealingKeys, SessionSettings,
 };
+use crate::cluster::Mint;
 use crate::downstream::Downstreams;
 use crate::history::{CallEnding, History};
 use crate::id::{CallNumbers, Holder, Peer, Principal, SessionId, SessionOwner, ViewId};
@@ -22,14 +22,16 @@ use crate::memory::{self, ByteGauge, PassedMemory};
 use crate::metrics::Metrics;
 use crate::protocol::{ErrorKind, Failure, Request, Revision, result_frame};
 use crate::publisher::CatalogView;
-use crate::sessions::SessionContext;
 use crate::sessions::handshake::{initialize_result, server_info, sessionless_initialize_result};
 use crate::sessions::listen_stream::ListenStreams;
 use crate::sessions::message::SessionCommand;
+use crate::sessions::moves::Moves;
+use crate::sessions::replicas::Replicas;
 use crate::sessions::session::Session;
 use crate::sessions::session_record::SessionRecord;
 use crate::sessions::session_registry::{SessionAddr, SessionLookup, SessionRegistry};
 use crate::sessions::tree_resource::{TreeResource, TreeSource};
+use crate::sessions::{SessionContext, seconds};
 use crate::store::Store;
 use crate::supervision::{Arbiters, ExitReason, Random, spawn_temporary};
 use crate::telemetry::{Counter, Counters, Denial};
@@ -48,12 +50,14 @@ pub struct SessionsSpec {
     pub downstreams: Downstreams,
     pub catalog: CatalogView,
     pub store: Arc<dyn Store>,
+    /// The replicas of which this gateway is one; `None` for a single gateway.
+    pub replicas: Option<Replicas>,
     /// The policy in force; `None` allows everything.
     pub policy: Option<Box<dyn Policy>>,
     pub numbers: CallNumbers,
     pub random: Arc<dyn Random>,
     /// Mints session ids, which must not be guessable.
-    pub mint: fn() -> Uuid,
+    pub mint: Arc<dyn Mint>,
     /// Returns the current time in milliseconds since 1970.
     pub clock: fn() -> u64,
     /// Keys for states and task ids that travel through sessionless clients.
@@ -100,6 +104,7 @@ impl Sessions {
         let sessions = Self(Arc::new(SessionContext {
             calls: Arc::new(calls),
             store: spec.store,
+            replicas: spec.replicas.map(Box::new),
             registry: SessionRegistry::new(count),
             workers: CallWorkers::new(count),
             listeners: ListenStreams::default(),
@@ -121,6 +126,9 @@ impl Sessions {
                 };
                 let sessions = Self(context);
                 sessions.end_idle();
+                if let Some(moves) = sessions.moves() {
+                    moves.tick();
+                }
                 if passed.is_due() {
                     actix_rt::task::spawn_blocking(memory::trim_heap);
                 }
@@ -135,6 +143,12 @@ impl Sessions {
 
     pub(crate) fn context(&self) -> &Arc<SessionContext> {
         &self.0
+    }
+
+    /// The sessions that move between replicas; `None` for a single gateway.
+    pub fn moves(&self) -> Option<Moves<'_>> {
+        let replicas = self.0.replicas.as_deref();
+        replicas.map(|replicas| Moves::new(&self.0, replicas))
     }
 
     /// Returns the size of the events kept for clients that resume, in bytes.
@@ -152,7 +166,7 @@ impl Sessions {
 
     /// Returns an unguessable id for a channel to a client.
     pub fn mint(&self) -> SessionId {
-        SessionId::new((self.0.calls.mint)())
+        SessionId::new(self.0.calls.mint.mint())
     }
 
     /// Returns whether this view exists.
@@ -244,7 +258,7 @@ impl Sessions {
         let place = self
             .place_for(record.holder(), &settings.sessions(&record.holder()))
             .await?;
-        if context.write_record(id, record.to_bytes()).await.is_err() {
+        if context.open_record(id, record.to_bytes()).await.is_err() {
             context.calls.counters.add(Counter::SessionsRefused);
             let message = "the session cannot be kept: the gateway's state cannot be written now (its log says why); try again later";
             return Err(Failure::new(ErrorKind::Overloaded, message).retry_after_ms(1000));
@@ -453,10 +467,6 @@ impl Sessions {
             }
         }
     }
-}
-
-pub(super) fn seconds(duration: Duration) -> u32 {
-    u32::try_from(duration.as_secs().max(1)).unwrap_or(u32::MAX)
 }
 
 /// Returns the failure for a session that has ended while its record still exists.

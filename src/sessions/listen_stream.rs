@@ -182,7 +182,7 @@ impl ListenStream {
         let settings = context.calls.settings.load();
         let (events_max, bytes_max) = settings.stream_queue();
         let (events, stream) = event_queue(events_max.max(4), bytes_max);
-        let name = SessionId::new((context.calls.mint)());
+        let name = SessionId::new(context.calls.mint.mint());
         let listener = Self {
             name,
             _place: place,

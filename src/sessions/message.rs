@@ -62,6 +62,11 @@ pub(crate) enum SessionCommand {
     EndIfIdle,
     /// End the actor because the gateway stops. The record stays.
     Drain,
+    /// End the actor if no call or question is open, so that another replica can take the session
+    /// over. A message is sent once it has ended.
+    Release(oneshot::Sender<()>),
+    /// End the actor, because another replica took the session over. The record stays.
+    Leave,
     /// Report the current activity to an operator.
     Describe(oneshot::Sender<SessionActivity>),
     /// End the session to free its place, unless it was ever used. A message is sent once its

@@ -12,6 +12,8 @@ mod handshake;
 mod linked_uris;
 mod listen_stream;
 mod message;
+mod moves;
+mod replicas;
 mod restore;
 mod session;
 mod session_activity;
@@ -25,6 +27,8 @@ mod unused_sessions;
 
 pub use all_sessions::{FoundSession, Sessions, SessionsSpec};
 pub use message::{FromClient, OpenStream, UpgradeToStream};
+pub use moves::Moves;
+pub use replicas::{Claimed, ReplicaSettings, Replicas};
 pub use session::Session;
 pub use session_activity::{OpenCall, SessionActivity};
 pub use session_list::{ClientView, SessionDetail, SessionList, SessionView};
@@ -48,7 +52,7 @@ use crate::store::{Store, StoreError};
 use crate::supervision::{Arbiters, Random};
 use crate::telemetry::Counter;
 use listen_stream::ListenStreams;
-use session_record::{Subscription, record_key, subscription_key};
+use session_record::{Subscription, record_key, stored_sessions, subscription_key};
 use session_registry::SessionRegistry;
 use tree_resource::TreeResource;
 
@@ -57,6 +61,8 @@ pub(crate) struct SessionContext {
     /// The shared parts of all calls, with or without a session.
     pub(crate) calls: Arc<CallContext>,
     pub(crate) store: Arc<dyn Store>,
+    /// Replaces the store for records and subscriptions if the gateway is one of several replicas.
+    pub(crate) replicas: Option<Box<Replicas>>,
     pub(crate) registry: SessionRegistry,
     /// The workers that handle sessionless calls.
     pub(crate) workers: CallWorkers,
@@ -79,7 +85,8 @@ impl SessionContext {
         self.calls.settings.load().idle_timeout.saturating_mul(2)
     }
 
-    /// Stores the persistent part of a session.
+    /// Stores the persistent part of a session. In a cluster, the subscriptions are stored again as
+    /// well, because the engine can have lost them.
     ///
     /// # Errors
     ///
@@ -88,11 +95,51 @@ impl SessionContext {
         &self,
         id: SessionId,
         record: Bytes,
+        subscriptions: &[Subscription],
     ) -> Result<(), StoreError> {
-        let ttl = Some(self.record_ttl());
-        let written = self.store.put(&record_key(id), record, ttl).await;
+        let ttl = self.record_ttl();
+        let written = match &self.replicas {
+            None => self.store.put(&record_key(id), record, Some(ttl)).await,
+            Some(replicas) => {
+                let saved = replicas.save(id, record, subscriptions, ttl).await;
+                self.noted(id, saved)
+            }
+        };
         self.note_written(id, &written);
         written
+    }
+
+    /// Stores the record of a new session.
+    ///
+    /// # Errors
+    ///
+    /// Fails as [`Self::write_record`] does.
+    pub(crate) async fn open_record(&self, id: SessionId, record: Bytes) -> Result<(), StoreError> {
+        let Some(replicas) = &self.replicas else {
+            return self.write_record(id, record, &[]).await;
+        };
+        let opened = replicas.open(id, record, self.record_ttl()).await;
+        let opened = opened.map_err(|error| StoreError::Unavailable(error.to_string()));
+        self.note_written(id, &opened);
+        opened
+    }
+
+    /// Reads the record of a session with its subscriptions; `None` if there is none.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the store or the engine cannot be read.
+    pub(crate) async fn read_record(
+        &self,
+        id: SessionId,
+    ) -> Result<Option<SessionRecord>, StoreError> {
+        if let Some(replicas) = &self.replicas {
+            let read = replicas.read_own(id).await;
+            return read.map_err(|error| StoreError::Unavailable(error.to_string()));
+        }
+        let stored = self.store.scan(&record_key(id)).await?;
+        let stored = stored_sessions(stored).0.pop();
+        Ok(stored.map(|stored| stored.record))
     }
 
     /// Stores a subscription of a session, or deletes the subscription to this URI. It expires with
@@ -103,10 +150,15 @@ impl SessionContext {
         public: &str,
         subscription: Option<Subscription>,
     ) {
+        let value = subscription.map(|subscription| subscription.to_bytes());
         let key = subscription_key(id, public);
-        let written = match subscription {
-            Some(subscription) => self.store.put(&key, subscription.to_bytes(), None).await,
-            None => self.store.delete(&key).await,
+        let written = match (&self.replicas, value) {
+            (Some(replicas), value) => {
+                let saved = replicas.save_subscription(id, public, value).await;
+                self.noted(id, saved)
+            }
+            (None, Some(value)) => self.store.put(&key, value, None).await,
+            (None, None) => self.store.delete(&key).await,
         };
         self.note_written(id, &written);
     }
@@ -128,7 +180,14 @@ impl SessionContext {
         // Runs in a task like every save, so that a save in progress finishes before the record is
         // deleted.
         actix_rt::spawn(async move {
-            if let Err(error) = context.store.delete(&record_key(id)).await {
+            let deleted = match &context.replicas {
+                None => context.store.delete(&record_key(id)).await,
+                Some(replicas) => {
+                    let ended = replicas.end(id).await;
+                    ended.map_err(|error| StoreError::Unavailable(error.to_string()))
+                }
+            };
+            if let Err(error) = deleted {
                 log::warn!(error:%; "could not delete the record of an ended session");
             }
             context.registry.remove(id);
@@ -144,6 +203,10 @@ impl SessionContext {
         // Truncation is intended: only 32 random bits are needed.
         (self.random.chance() * f64::from(u32::MAX)) as u32
     }
+}
+
+fn seconds(duration: Duration) -> u32 {
+    u32::try_from(duration.as_secs().max(1)).unwrap_or(u32::MAX)
 }
 
 /// Returns the notifications for these list changes.

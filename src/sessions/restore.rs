@@ -7,8 +7,9 @@ use std::sync::Arc;
 use crate::downstream::{SeparationReasons, ServerSettings, SubscriptionKey, separated_servers};
 use crate::id::{ServerName, SessionId};
 use crate::protocol::{ErrorKind, Failure};
-use crate::sessions::all_sessions::{FoundSession, Sessions, is_ending, seconds};
-use crate::sessions::session_record::{RECORDS, StoredSession, record_key, stored_sessions};
+use crate::sessions::all_sessions::{FoundSession, Sessions, is_ending};
+use crate::sessions::seconds;
+use crate::sessions::session_record::{RECORDS, StoredSession, stored_sessions};
 use crate::sessions::session_registry::SessionLookup;
 use crate::store::StoreError;
 use crate::telemetry::Counter;
@@ -26,16 +27,19 @@ impl Sessions {
         arbiter: Option<usize>,
     ) -> Result<Option<FoundSession>, Failure> {
         let context = self.context();
-        let stored = match context.store.scan(&record_key(id)).await {
-            Ok(entries) => stored_sessions(entries).0.pop(),
+        let stored = match context.read_record(id).await {
+            Ok(stored) => stored,
             Err(error) => {
                 log::warn!(session:% = id, error:%; "could not read the session's record");
                 let message = "the gateway cannot read the session from its store; try again later";
                 return Err(Failure::new(ErrorKind::Overloaded, message).retry_after_ms(1000));
             }
         };
-        let Some(StoredSession { mut record, .. }) = stored else {
-            context.forget(id, None);
+        let Some(mut record) = stored else {
+            match context.replicas {
+                None => context.forget(id, None),
+                Some(_) => context.lose(id),
+            }
             return Ok(None);
         };
         let _one_at_a_time = context.rebuilding.lock();
@@ -72,6 +76,10 @@ impl Sessions {
     /// Fails if the store cannot be read.
     pub async fn restore(&self, servers: &[Arc<ServerSettings>]) -> Result<(), StoreError> {
         let context = self.context();
+        // Each session of a cluster is taken over when its client returns.
+        if context.replicas.is_some() {
+            return Ok(());
+        }
         let separated = separated_servers(&*context.store, servers).await;
         let (sessions, useless) = stored_sessions(context.store.scan(RECORDS).await?);
         for session in &sessions {

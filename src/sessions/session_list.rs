@@ -13,7 +13,7 @@ use crate::protocol::Revision;
 use crate::sessions::all_sessions::Sessions;
 use crate::sessions::message::SessionCommand;
 use crate::sessions::session_activity::SessionActivity;
-use crate::sessions::session_record::{SessionRecord, record_key, stored_sessions};
+use crate::sessions::session_record::SessionRecord;
 
 /// How long a session's actor may take to describe its activity.
 const TELL_TIMEOUT: Duration = Duration::from_secs(1);
@@ -123,8 +123,7 @@ impl<'a> SessionList<'a> {
     /// Finds a session by its handle, and returns all details.
     pub async fn detail(&self, wanted: &str) -> Option<SessionDetail> {
         let id = self.id_of(wanted)?;
-        let stored = self.0.context().store.scan(&record_key(id)).await.ok()?;
-        let record = stored_sessions(stored).0.pop()?.record;
+        let record = self.0.context().read_record(id).await.ok()??;
         let now = self.now(id).await;
         let subscriptions = record.subscriptions.iter();
         Some(SessionDetail {
@@ -160,8 +159,7 @@ impl<'a> SessionList<'a> {
     }
 
     async fn view(&self, id: SessionId) -> Option<SessionView> {
-        let record = self.0.context().store.get(&record_key(id)).await.ok()??;
-        let record = SessionRecord::from_bytes(&record)?;
+        let record = self.0.context().read_record(id).await.ok()??;
         self.shown(id, &record, self.now(id).await.as_ref())
     }
 

@@ -190,6 +190,11 @@ impl SessionRegistry {
         }
     }
 
+    /// Returns whether a session is registered, without recording a use.
+    pub(crate) fn has(&self, id: SessionId) -> bool {
+        self.read(id).contains_key(&id)
+    }
+
     /// Finds a session of this owner and records its use. The sessions of others are unknown.
     pub(crate) fn find(&self, id: SessionId, owner: &SessionOwner) -> SessionLookup {
         self.find_if(id, |slot| slot.owner == *owner)

@@ -50,6 +50,8 @@ counters! {
     SessionsUnused = "sessions_unused",
     /// Sessions rebuilt from their record after their actor died.
     SessionsRebuilt = "sessions_rebuilt",
+    /// Sessions taken over from another replica of the cluster.
+    SessionsTaken = "sessions_taken",
     SessionsRefused = "sessions_refused",
     /// Streams of clients without a session that were refused because of a limit.
     ListenersRefused = "listeners_refused",

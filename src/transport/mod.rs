@@ -44,6 +44,7 @@ pub use fault_settings::FaultSettings;
 #[cfg(feature = "faults")]
 pub use faults::{FaultParts, FaultyConnector};
 pub use http::cookies::CookieJar;
+pub(crate) use http::peer_client::{PeerAnswer, PeerClient, PeerError, PeerRequest};
 pub use http::sse::read_events;
 pub use http::web_client::WebClient;
 pub use http_connector::HttpConnector;

@@ -19,6 +19,10 @@ pub struct Health {
     pub closing: bool,
     /// Whether the state is only in memory, and whether a damaged file was moved aside.
     pub store: StoreSummary,
+    /// Whether the gateway is a replica that has not joined its cluster yet.
+    pub joining: bool,
+    /// Why the cluster's engine does not answer.
+    pub engine_failure: Option<String>,
     /// Whether recording of calls fails; the calls themselves are still served.
     pub history_fails: bool,
     pub uptime_seconds: u64,
@@ -42,6 +46,9 @@ pub const THREAD_BLOCKED_AFTER: Duration = Duration::from_secs(1);
 /// Effect of a failing disk on clients.
 const STORE_FAILS: &str = "state is kept in memory only";
 
+/// Why sessions cannot move to other replicas.
+const ENGINE_FAILS: &str = "the cluster's engine is away";
+
 /// Why call history is unavailable.
 const HISTORY_FAILS: &str = "calls cannot be recorded";
 
@@ -50,6 +57,9 @@ impl Health {
     fn reason(&self) -> Option<String> {
         if let Some(why) = &self.store.failure {
             return Some(format!("{STORE_FAILS}: {why}"));
+        }
+        if let Some(why) = &self.engine_failure {
+            return Some(format!("{ENGINE_FAILS}: {why}"));
         }
         self.history_fails.then(|| HISTORY_FAILS.to_owned())
     }
@@ -176,6 +186,9 @@ fn readiness(health: &Health) -> Readiness<'_> {
     if health.closing {
         return Readiness::NotReady("the gateway is shutting down");
     }
+    if health.joining {
+        return Readiness::NotReady("the gateway has not joined its cluster yet");
+    }
     if !health.listed {
         return Readiness::NotReady("no server has been listed yet");
     }
@@ -242,6 +255,8 @@ mod tests {
                 listed,
                 closing,
                 store: StoreSummary::default(),
+                joining: false,
+                engine_failure: None,
                 history_fails: false,
                 uptime_seconds: 1,
                 servers: states.iter().map(|state| server(state, None)).collect(),
@@ -272,9 +287,34 @@ mod tests {
                     failure: store_fails.then(|| "full".to_owned()),
                     notice: None,
                 },
+                joining: false,
+                engine_failure: None,
                 history_fails,
                 uptime_seconds: 1,
                 servers: vec![server("up", reason)],
+            };
+            assert_eq!(readiness(&health), expected);
+        }
+    }
+
+    #[test]
+    fn a_replica_is_ready_once_it_has_joined_and_stays_ready_without_the_engine() {
+        let joining = Readiness::NotReady("the gateway has not joined its cluster yet");
+        let table = [
+            (true, true, joining),
+            (false, true, Readiness::Degraded(vec![])),
+            (false, false, Readiness::Ready),
+        ];
+        for (joining, is_away, expected) in table {
+            let health = Health {
+                listed: true,
+                closing: false,
+                store: StoreSummary::default(),
+                joining,
+                engine_failure: is_away.then(|| "refused".to_owned()),
+                history_fails: false,
+                uptime_seconds: 1,
+                servers: vec![server("up", None)],
             };
             assert_eq!(readiness(&health), expected);
         }

@@ -8,6 +8,7 @@ use super::family::{Family, Labels, Numbers, Samples, signed};
 use super::histograms::{OF_CONVENTIONS, OF_GATEWAY, histogram_family};
 use super::server_metrics::{ServerMetrics, add, label_of, with};
 use crate::admin::status::Status;
+use crate::cluster::{ClusterStatus, ReplicaState};
 use crate::metrics::Histograms;
 use crate::supervision::ChildView;
 use crate::telemetry::Counters;
@@ -154,7 +155,40 @@ fn of_gateway(status: &Status) -> Vec<Family> {
             days,
         )
     }));
+    families.extend(status.cluster.iter().flat_map(of_cluster));
     families
+}
+
+/// Metrics of a replica.
+fn of_cluster(cluster: &ClusterStatus) -> [Family; 3] {
+    let count = |state| {
+        let replicas = cluster.replicas.iter();
+        i64::try_from(replicas.filter(|it| it.state == state).count()).unwrap_or_default()
+    };
+    let states = [
+        ("joining", ReplicaState::Joining),
+        ("alive", ReplicaState::Alive),
+        ("leaving", ReplicaState::Leaving),
+        ("expired", ReplicaState::Expired),
+    ];
+    let replicas = states.map(|(name, state)| (vec![("state", name.to_owned())], count(state)));
+    [
+        Family::gauge(
+            "mcpvisor_cluster_engine_up",
+            "Whether the engine answered the last beat",
+            i64::from(cluster.engine.is_up),
+        ),
+        Family::new(
+            "mcpvisor_cluster_replicas",
+            "Replicas of the cluster by state, as this replica sees them",
+            Samples::Gauges(Numbers::from(replicas)),
+        ),
+        Family::counter(
+            "mcpvisor_cluster_engine_failures",
+            "Requests to the engine that failed",
+            cluster.engine.failures,
+        ),
+    ]
 }
 
 /// Metrics of the actors that manage the servers and the catalog.
@@ -284,6 +318,7 @@ mod tests {
             servers: (0..servers).map(server).collect(),
             notices: Vec::new(),
             counters: BTreeMap::new(),
+            cluster: None,
             history_failure: None,
             state_failure: None,
         }

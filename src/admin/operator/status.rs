@@ -11,6 +11,7 @@ use crate::admin::notices::{DismissedNotices, Notice};
 use crate::admin::status::{CertificateView, ConfigView, SandboxView, ServerStatus, Status};
 use crate::auth::{ApiKey, AuthSettings};
 use crate::catalog::ItemKind;
+use crate::cluster::Cluster;
 use crate::credentials::Credentials;
 use crate::downstream::{Downstreams, Server, ServerStatusView};
 use crate::history::History;
@@ -77,6 +78,8 @@ pub struct GatewayState {
     pub history: History,
     pub store: Arc<DurableStore>,
     pub dismissed: Arc<DismissedNotices>,
+    /// `None` if the gateway is no replica.
+    pub cluster: Option<Cluster>,
     pub sources: SourceStates,
     pub log: LogRecords,
     /// `None` if the gateway serves plain HTTP.
@@ -110,6 +113,7 @@ pub fn tree_source(state: &Arc<GatewayState>, listen: String) -> TreeSource {
         for child in status.children_mut() {
             child.last_exit = child.last_exit_sentence.take();
         }
+        status.cluster = None;
         for server in &mut status.servers {
             let Some(connection) = &mut server.connection else {
                 continue;
@@ -189,6 +193,7 @@ impl GatewayState {
             groups: self.downstreams.groups(),
             notices: self.undismissed(self.remarks()),
             counters: self.counters.view(),
+            cluster: self.cluster.as_ref().map(Cluster::status),
             history_failure: self.history.failure(),
             state_failure: self.store.summary().failure,
         }

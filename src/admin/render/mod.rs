@@ -1,5 +1,6 @@
 //! Text output for operators: status, servers, logs and crashes. Pure.
 
+mod cluster_text;
 mod crash_text;
 mod history_text;
 mod log_text;

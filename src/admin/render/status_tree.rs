@@ -1,5 +1,6 @@
 //! Renders the status as a tree: the gateway, its own actors, and its servers in columns.
 
+use super::cluster_text::cluster_lines;
 use super::duration;
 use super::screen::{Screen, padded, width};
 use super::trouble::{Trouble, breaker_text, by_trouble, last_exit, lasting, reason};
@@ -45,6 +46,12 @@ pub fn tree(status: &Status, screen: &Screen, all: bool) -> String {
     ] {
         if let Some(why) = failure {
             let line = format!("├─ {what}: {}", one_line(why));
+            text.push_str(&screen.cut(&line, 0));
+            text.push('\n');
+        }
+    }
+    if let Some(cluster) = &status.cluster {
+        for line in cluster_lines(cluster) {
             text.push_str(&screen.cut(&line, 0));
             text.push('\n');
         }

@@ -178,6 +178,7 @@ pub const fn modern_status(kind: ErrorKind) -> u16 {
         | ErrorKind::Overloaded
         | ErrorKind::ServerUnavailable
         | ErrorKind::ServerLost
+        | ErrorKind::ReplicaLost
         | ErrorKind::ServerMisconfigured
         | ErrorKind::ServerProtocol
         | ErrorKind::Timeout

@@ -85,7 +85,7 @@ impl Call {
     pub(super) fn park(&mut self) -> Result<Uuid, Failure> {
         match self.rounds.as_ref().and_then(|rounds| rounds.handle()) {
             Some(handle) => Ok(handle),
-            None => self.park_as((self.context.mint)()),
+            None => self.park_as(self.context.mint.mint()),
         }
     }
 

@@ -174,7 +174,9 @@ impl Call {
         let large = LargeResult::of(result)?;
         let owner = ResultOwner::of(&self.caller);
         let kept = (large.text.clone(), large.mime);
-        let uri = context.kept_results.keep(owner, (context.mint)(), kept)?;
+        let uri = context
+            .kept_results
+            .keep(owner, context.mint.mint(), kept)?;
         Some(large.preview(&uri, limit, self.caller.revision))
     }
 
@@ -293,7 +295,7 @@ impl Call {
         let Some(page) = failure.page() else {
             return self.answer_failure(failure, owner);
         };
-        let elicitation_id = (self.context.mint)().to_string();
+        let elicitation_id = self.context.mint.mint().to_string();
         let error = consent::elicitation_required(failure, page, &elicitation_id);
         let takes_url = RequiredCapability::Url.is_declared(self.caller.profile.as_map());
         let (to, recorded) = (self.caller.revision, failure.without_page());

@@ -2,6 +2,7 @@
 //! the settings of a part that its value is read into.
 
 mod auth;
+mod cluster;
 mod gateway;
 mod group;
 mod oauth;
@@ -27,10 +28,12 @@ use crate::config::reader::KnownKeys;
 use crate::config::section::Section;
 use crate::config::version;
 
+pub use cluster::ClusterKeys;
 pub use gateway::LogFormat;
 pub(crate) use view::{ViewKeys, ViewTable};
 
 pub(crate) use auth::{AuthTable, RateLimitsTable, is_key_name};
+pub(crate) use cluster::ClusterTable;
 pub use oauth::CredentialsKeys;
 pub(crate) use oauth::CredentialsTable;
 
@@ -85,6 +88,7 @@ pub(crate) fn tables() -> Vec<Key> {
         root_table::<GatewayTable>("gateway", "[gateway]"),
         root_table::<TlsTable>("tls", "[tls]"),
         root_table::<AuthTable>("auth", "[auth]"),
+        root_table::<ClusterTable>("cluster", "[cluster]"),
         root_table::<CredentialsTable>("credentials", "[credentials]"),
         root_table::<SupervisionTable>("supervision", "[supervision]"),
         root_table::<BreakerTable>("breaker", "[breaker]"),
@@ -118,6 +122,7 @@ pub(crate) fn read(root: &Section<'_>, config: &mut Config) {
     AuthTable::read(&root.table("auth"), &mut config.front.auth);
     CredentialsTable::read(&root.table("credentials"), &mut config.credentials);
     GatewayTable::read(&root.table("gateway"), config);
+    ClusterTable::read(&root.table("cluster"), &mut config.cluster);
     SessionsTable::read(&root.table("sessions"), config);
     LimitsTable::read(&root.table("limits"), config);
     let rate_limits = &mut config.session.rate_limits;

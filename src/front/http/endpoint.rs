@@ -3,6 +3,7 @@
 use std::mem::take;
 use std::pin::pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use actix_web::body::BoxBody;
 use actix_web::http::header::{self, HeaderValue};
@@ -21,6 +22,7 @@ use super::{body, entrance, expiry, respond, session_credentials, sessionless};
 use crate::auth::{GrantedScopes, Identity, Requester};
 use crate::bridge::headers::ClientHeaders;
 use crate::calls::ClientReply;
+use crate::front::hop;
 use crate::front::intake::{
     self, Incoming, RequestFailure, SentMessage, refuse_if_shutting_down, request_id_of,
 };
@@ -32,12 +34,18 @@ use crate::sessions::{FoundSession, UpgradeToStream};
 
 const METHODS: HeaderValue = HeaderValue::from_static("GET, POST, DELETE, OPTIONS");
 
+/// How long a request waits for a replica that joins its cluster.
+const JOIN_WAIT: Duration = Duration::from_secs(5);
+
 /// Handles every request to the endpoint. Panics are answered as well.
 pub(super) async fn endpoint(
     request: HttpRequest,
     mut payload: web::Payload,
     gate: web::Data<FrontGate>,
 ) -> HttpResponse {
+    if gate.is_joining() && Box::pin(gate.opens_within(JOIN_WAIT)).await.is_err() {
+        return respond::failure_response(&hop::not_joined());
+    }
     let front = gate.front().await;
     let handling = pin!(handle(&request, &mut payload, front));
     let mut response = run_handler(&request, front, METHODS, handling).await;
@@ -71,6 +79,12 @@ fn handle<'a>(
             let mut response = respond::empty(StatusCode::NO_CONTENT);
             response.headers_mut().insert(header::ALLOW, METHODS);
             return Ok(response);
+        }
+        if let Some(known) = &front.known_sessions
+            && let Some(routing) = hop::route(request, payload, front, &settings, known)
+            && let Some(answer) = routing.await?
+        {
+            return Ok(answer);
         }
         let identifying = session_credentials::authenticate(request, front, &settings)?;
         let mut requester = requester(identifying.await?, request, front, &settings)?;

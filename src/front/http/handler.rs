@@ -21,6 +21,7 @@ use super::{guard, respond};
 use crate::auth::{
     Credentials, Identity, PresentedToken, ProvenRequest, SeenProofs, TokenScheme, presented_token,
 };
+use crate::front::hop::hopped;
 use crate::front::intake::RequestFailure;
 use crate::front::settings::FrontSettings;
 use crate::front::state::{Front, WorkerIndex};
@@ -126,9 +127,8 @@ pub(in crate::front) fn authenticate(
         }
     })?;
     let now = unix_millis();
-    let certified = request.conn_data::<CertifiedClient>();
-    let certified = certified.map(|CertifiedClient(principal)| principal);
-    let credentials = settings.auth.authenticate(authorization, certified, now)?;
+    let certified = certified(request, front);
+    let credentials = (settings.auth).authenticate(authorization, certified.as_ref(), now)?;
     let presented = authorization.and_then(presented_token);
     let scheme = presented.map_or(TokenScheme::Bearer, |(scheme, _)| scheme);
     let presented = presented.map(|(_, token)| token);
@@ -183,6 +183,16 @@ pub(in crate::front) fn authenticate(
     Ok(Either::Right(verifying.boxed_local()))
 }
 
+/// Returns the principal that the client's connection proves, to this replica or to the one that
+/// forwarded the request.
+pub(super) fn certified(request: &HttpRequest, front: &Front) -> Option<Principal> {
+    if let Some(CertifiedClient(principal)) = request.conn_data() {
+        return Some(principal.clone());
+    }
+    front.known_sessions.as_ref()?;
+    hopped(request)?.principal
+}
+
 /// Checks that the sender of a request has the key of its token, if the token is bound to one.
 struct Proving<'a> {
     proofs: &'a SeenProofs,
@@ -233,7 +243,7 @@ pub(super) type Identifying = Either<Ready<Identified>, LocalBoxFuture<'static, 
 /// # Errors
 ///
 /// Returns the failure that the client reads.
-pub(super) fn check_host_and_origin(
+pub(in crate::front) fn check_host_and_origin(
     request: &HttpRequest,
     settings: &FrontSettings,
 ) -> Result<(), Failure> {
@@ -269,7 +279,11 @@ fn check_host_and(
 /// Returns the peer whose quota a request counts against.
 pub(in crate::front) fn peer(request: &HttpRequest, settings: &FrontSettings) -> Peer {
     if let Some(client) = forwarded_address(request) {
-        return Peer::of(client);
+        // Another replica can have a client on its own machine.
+        return match hopped(request).is_some_and(|hopped| hopped.is_local) {
+            true => Peer::Local,
+            false => Peer::of(client),
+        };
     }
     match request.peer_addr() {
         Some(address) if !settings.listen.ip().is_loopback() => Peer::of(address.ip()),

@@ -1,5 +1,6 @@
 //! The HTTP server, and the MCP endpoint of Streamable HTTP.
 
+mod application;
 mod caller_cache;
 mod challenge;
 pub(super) mod client_address;
@@ -26,6 +27,7 @@ mod parts_body;
 mod request_clock;
 mod resource_metadata;
 pub(super) mod respond;
+mod worker_numbers;
 
 pub use client_seats::clients_max;
-pub use server::{FrontListener, FrontServer};
+pub use server::{FrontListener, FrontServer, PeerListener};

@@ -10,7 +10,6 @@ use futures_util::future::{Either, FutureExt as _, ready};
 use super::client_address::client_address;
 use super::handler::{self, Identifying, check_host_and_origin};
 use super::headers::{SESSION_ID, header_text};
-use super::tcp_server::CertifiedClient;
 use crate::auth::{Identity, SessionCredentials, presented_token};
 use crate::front::intake::{Incoming, RequestFailure};
 use crate::front::settings::FrontSettings;
@@ -71,7 +70,7 @@ fn find(
     settings: &FrontSettings,
 ) -> Option<(SessionId, Arc<SessionCredentials>)> {
     let has_own = request.headers().contains_key(header::AUTHORIZATION)
-        || (settings.auth.certificates && request.conn_data::<CertifiedClient>().is_some());
+        || (settings.auth.certificates && handler::certified(request, front).is_some());
     if !settings.auth.remember.by_session || settings.stateless || has_own {
         return None;
     }

@@ -21,7 +21,7 @@ use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 
-use super::client_seats::seats_of_process;
+use super::client_seats::{ClientSeats, seats_of_process};
 use super::client_socket::{ClientSocket, ClientStream, SocketLimits, UnreadAnswers};
 use super::new_connections::NewConnections;
 use crate::front::settings::FrontSettings;
@@ -34,6 +34,13 @@ const DISCONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 /// Maximum number of unsent bytes that the kernel buffers per connection.
 #[cfg(target_os = "linux")]
 const UNSENT_MAX: u32 = 256 * 1024;
+
+/// Maximum connections of all other replicas.
+const PEER_CONNECTIONS_MAX: usize = 8192;
+
+/// Idle time after which the connection of another replica is closed. Replicas close their idle
+/// connections much earlier, so that no request meets the close.
+const PEER_KEEP_ALIVE: Duration = Duration::from_secs(60);
 
 /// Turns accepted TCP connections into streams that carry HTTP; each worker has one acceptor.
 pub(in crate::front) trait Acceptor: 'static {
@@ -101,7 +108,7 @@ impl AcceptedSocket for UnixStream {
 }
 
 /// The principal that a connection proves: by its certificate, or as the user of a Unix socket.
-pub(in crate::front) struct CertifiedClient(pub(super) Principal);
+pub(in crate::front) struct CertifiedClient(pub(in crate::front) Principal);
 
 /// Accepts HTTP without TLS.
 pub(super) struct Plain<S>(PhantomData<fn(S)>);
@@ -124,76 +131,125 @@ where
     }
 }
 
-/// Serves an application on each worker. `acceptor` creates the acceptor of a worker. Its type is a
-/// parameter, so that reads need no check for TLS.
-///
-/// # Errors
-///
-/// Returns the system's error if the listener cannot be used.
-pub(super) fn serve<A, F, I, S, B>(
-    listener: <A::Socket as AcceptedSocket>::Listener,
-    settings: &FrontSettings,
-    acceptor: impl Fn(GracefulShutdownSignal) -> Rc<A> + Clone + Send + 'static,
+/// Creates the server of all listeners.
+pub(super) fn server(settings: &FrontSettings, connections_max: usize) -> ServerBuilder {
+    Server::build()
+        .workers(settings.workers)
+        .max_concurrent_connections(connections_max)
+        .disable_signals()
+        .shutdown_timeout(1)
+}
+
+/// The settings of one listener, and what its connections share.
+pub(super) struct Listening {
+    settings: FrontSettings,
+    seats: ClientSeats,
     gate: web::Data<FrontGate>,
     new_connections: NewConnections,
-    app: F,
-) -> io::Result<Server>
-where
-    A: Acceptor,
-    F: Fn() -> I + Clone + Send + 'static,
-    I: IntoServiceFactory<S, Request>,
-    S: ServiceFactory<Request, Config = AppConfig> + 'static,
-    S::Error: Into<Error> + 'static,
-    S::InitError: fmt::Debug,
-    S::Response: Into<Response<B>> + 'static,
-    S::Future: 'static,
-    S::Service: 'static,
-    <S::Service as Service<Request>>::Future: 'static,
-    B: MessageBody + 'static,
-{
-    let seats = seats_of_process(settings);
-    let of_worker = seats.of_worker(settings.workers);
-    let connections_max = settings.connections_max.unwrap_or(of_worker);
-    let server = Server::build()
-        .workers(settings.workers)
-        .max_concurrent_connections(connections_max.min(of_worker))
-        .disable_signals()
-        .shutdown_timeout(1);
-    let stopping = server.graceful_shutdown_signal();
-    let (settings, unread) = (settings.clone(), UnreadAnswers::default());
-    let factory = move || {
-        let (gate, unread) = (gate.clone(), unread.clone());
-        let limits = SocketLimits::new(settings.clone(), gate, unread, seats.clone());
-        let sockets = Rc::new(WorkerSockets {
-            limits: Rc::new(limits),
-            acceptor: acceptor(stopping.clone()),
-            connecting: new_connections.clone(),
-        });
-        let (stopping, arriving) = (stopping.clone(), new_connections.clone());
-        let app = app().into_factory();
-        let app = app.map_err(|error| error.into().error_response());
-        let http = HttpService::build()
-            .graceful_shutdown_signal(move || {
-                let stopping = stopping.clone();
-                async move { stopping.notified().await }
-            })
-            .keep_alive(settings.keep_alive)
-            .client_request_timeout(settings.head_timeout)
-            .client_disconnect_timeout(DISCONNECT_TIMEOUT)
-            // This detects immediately that a client has disconnected.
-            .h1_allow_half_closed(false)
-            .on_connect_ext(move |socket: &ClientSocket<A::Stream>, data| {
-                arriving.on_connect(data);
-                data.insert(socket.clock());
-                if let Some(principal) = socket.principal() {
-                    data.insert(CertifiedClient(principal));
-                }
-            })
-            .h1(map_config(app, |()| AppConfig::default()));
-        fn_service(move |stream: A::Socket| sockets.accept(stream)).and_then(http)
-    };
-    let server = A::Socket::listen(server, listener, factory)?;
-    Ok(server.run())
+}
+
+impl Listening {
+    pub(super) fn of_clients(
+        settings: &FrontSettings,
+        gate: web::Data<FrontGate>,
+        new_connections: NewConnections,
+    ) -> Self {
+        Self {
+            settings: settings.clone(),
+            seats: seats_of_process(settings),
+            gate,
+            new_connections,
+        }
+    }
+
+    pub(super) fn of_peers(settings: &FrontSettings, gate: web::Data<FrontGate>) -> Self {
+        Self {
+            settings: FrontSettings {
+                keep_alive: PEER_KEEP_ALIVE,
+                connections_max: None,
+                ..settings.clone()
+            },
+            seats: ClientSeats::new(PEER_CONNECTIONS_MAX),
+            gate,
+            // Other replicas keep idle connections, for which a handover must not wait.
+            new_connections: NewConnections::default(),
+        }
+    }
+
+    /// Maximum number of connections per worker.
+    pub(super) fn connections_max(&self) -> usize {
+        let of_worker = self.seats.of_worker(self.settings.workers);
+        let configured = self.settings.connections_max.unwrap_or(of_worker);
+        configured.min(of_worker)
+    }
+
+    /// Serves an application at a listener on each worker. `acceptor` creates the acceptor of a
+    /// worker. Its type is a parameter, so that reads need no check for TLS.
+    ///
+    /// # Errors
+    ///
+    /// Returns the system's error if the listener cannot be used.
+    pub(super) fn listen<A, F, I, S, B>(
+        self,
+        server: ServerBuilder,
+        listener: <A::Socket as AcceptedSocket>::Listener,
+        acceptor: impl Fn(GracefulShutdownSignal) -> Rc<A> + Clone + Send + 'static,
+        app: F,
+    ) -> io::Result<ServerBuilder>
+    where
+        A: Acceptor,
+        F: Fn() -> I + Clone + Send + 'static,
+        I: IntoServiceFactory<S, Request>,
+        S: ServiceFactory<Request, Config = AppConfig> + 'static,
+        S::Error: Into<Error> + 'static,
+        S::InitError: fmt::Debug,
+        S::Response: Into<Response<B>> + 'static,
+        S::Future: 'static,
+        S::Service: 'static,
+        <S::Service as Service<Request>>::Future: 'static,
+        B: MessageBody + 'static,
+    {
+        let stopping = server.graceful_shutdown_signal();
+        let unread = UnreadAnswers::default();
+        let Self {
+            settings,
+            seats,
+            gate,
+            new_connections,
+        } = self;
+        let factory = move || {
+            let (gate, unread) = (gate.clone(), unread.clone());
+            let limits = SocketLimits::new(settings.clone(), gate, unread, seats.clone());
+            let sockets = Rc::new(WorkerSockets {
+                limits: Rc::new(limits),
+                acceptor: acceptor(stopping.clone()),
+                connecting: new_connections.clone(),
+            });
+            let (stopping, arriving) = (stopping.clone(), new_connections.clone());
+            let app = app().into_factory();
+            let app = app.map_err(|error| error.into().error_response());
+            let http = HttpService::build()
+                .graceful_shutdown_signal(move || {
+                    let stopping = stopping.clone();
+                    async move { stopping.notified().await }
+                })
+                .keep_alive(settings.keep_alive)
+                .client_request_timeout(settings.head_timeout)
+                .client_disconnect_timeout(DISCONNECT_TIMEOUT)
+                // This detects immediately that a client has disconnected.
+                .h1_allow_half_closed(false)
+                .on_connect_ext(move |socket: &ClientSocket<A::Stream>, data| {
+                    arriving.on_connect(data);
+                    data.insert(socket.clock());
+                    if let Some(principal) = socket.principal() {
+                        data.insert(CertifiedClient(principal));
+                    }
+                })
+                .h1(map_config(app, |()| AppConfig::default()));
+            fn_service(move |stream: A::Socket| sockets.accept(stream)).and_then(http)
+        };
+        A::Socket::listen(server, listener, factory)
+    }
 }
 
 /// Accepts the sockets of one worker.

@@ -94,6 +94,19 @@ impl FrontTls {
         Ok(Some(Self(Arc::new(shared))))
     }
 
+    /// Serves this configuration, which does not come from files.
+    pub(super) fn fixed(config: Arc<ServerConfig>) -> Self {
+        Self(Arc::new(ServedCertificates {
+            settings: TlsSettings::default(),
+            in_use: ArcSwap::from_pointee(Certificates {
+                config,
+                lifetime: None,
+                digest: Vec::new(),
+            }),
+            refused: ArcSwap::default(),
+        }))
+    }
+
     /// Rereads the files. Open connections are not affected. `now` is in milliseconds since 1970.
     ///
     /// # Errors

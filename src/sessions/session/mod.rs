@@ -4,6 +4,7 @@
 //! The actor is temporary: all state that must outlive it is in its [`SessionRecord`].
 
 mod calls;
+mod ending;
 mod own_sessions;
 mod questions;
 mod requests;
@@ -16,7 +17,6 @@ use std::time::Duration;
 
 use actix::{Actor, ActorContext, Context, Handler, Recipient};
 use bytes::Bytes;
-use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use crate::auth::GrantedScopes;
@@ -29,7 +29,7 @@ use crate::downstream::{
 use crate::id::SessionId;
 use crate::memory::note_passed;
 use crate::metrics::{Measure, Network, Series};
-use crate::protocol::{Envelope, ErrorKind, Failure, Method, Notification};
+use crate::protocol::{Envelope, Method, Notification};
 use crate::publisher::SessionEvent;
 use crate::sessions::SessionContext;
 use crate::sessions::linked_uris::LinkedUris;
@@ -38,6 +38,7 @@ use crate::sessions::session::own_sessions::Opening;
 use crate::sessions::session_activity::SessionActivity;
 use crate::sessions::session_record::SessionRecord;
 use crate::telemetry::Counter;
+use ending::{SessionEnding, release};
 use questions::SentQuestions;
 use tasks::SessionTasks;
 
@@ -77,34 +78,6 @@ pub struct Session {
 
 /// Approximate memory of a session, which is freed when the session ends.
 const SESSION_BYTES: usize = 8 * 1024;
-
-/// Why a session's actor ends.
-enum SessionEnding {
-    /// The session has ended. The sender is notified once the record is deleted.
-    ForGood(Option<oneshot::Sender<()>>),
-    /// The gateway stops. The session continues in the next process.
-    GatewayStops,
-    /// The session continues with its owner, in a new actor.
-    HandedOver,
-}
-
-impl SessionEnding {
-    /// Returns the failure for calls in flight; `None` if the client itself ended the session.
-    fn failure_of_calls(&self) -> Option<Failure> {
-        let (kind, message) = match self {
-            Self::ForGood(_) => return None,
-            Self::GatewayStops => (
-                ErrorKind::ShuttingDown,
-                "the gateway stopped before the server answered; the call may have run",
-            ),
-            Self::HandedOver => (
-                ErrorKind::Unauthorized,
-                "the session has an owner now and needs credentials; the call may have run",
-            ),
-        };
-        Some(Failure::new(kind, message))
-    }
-}
 
 /// The changes that a client missed. A set instead of a queue: repeated changes count once.
 #[derive(Default)]
@@ -311,6 +284,11 @@ impl Session {
         ctx.stop();
     }
 
+    /// Returns whether the session has neither a call nor a question.
+    fn is_quiet(&self) -> bool {
+        self.calls.is_empty() && self.waiting == 0 && self.questions.len() == 0
+    }
+
     /// Counts the session's total duration, including earlier processes.
     fn count_end(&self) {
         let metrics = &self.context.calls.metrics;
@@ -330,7 +308,11 @@ impl Session {
     fn save(&self) {
         let (context, id) = (self.context.clone(), self.id);
         let record = self.record.to_bytes();
-        actix_rt::spawn(async move { context.write_record(id, record).await });
+        let subscriptions = match context.replicas {
+            Some(_) => self.record.subscriptions.clone(),
+            None => Vec::new(),
+        };
+        actix_rt::spawn(async move { context.write_record(id, record, &subscriptions).await });
     }
 }
 
@@ -468,6 +450,8 @@ impl Handler<SessionCommand> for Session {
                 // The operator's request can have timed out.
                 let _ = reply.send(now);
             }
+            SessionCommand::Release(done) => release(self, done, ctx),
+            SessionCommand::Leave => self.end(SessionEnding::Moved, ctx),
             SessionCommand::Drain => self.end(SessionEnding::GatewayStops, ctx),
             SessionCommand::Delete(done) => self.end(SessionEnding::ForGood(Some(done)), ctx),
             SessionCommand::EndIfUnused(done) if !self.is_used => {

@@ -8,6 +8,7 @@ mod dialer;
 mod idle_socket;
 pub(super) mod link_tasks;
 mod no_date_timer;
+pub(super) mod peer_client;
 pub(super) mod redirect;
 pub(super) mod refusals;
 pub(super) mod request_factory;

@@ -5,6 +5,7 @@ use std::ffi::OsString;
 use std::fs;
 use std::path::Path;
 
+use mcpvisor::cluster::SECRET_BYTES_MIN;
 use mcpvisor::config::{Config, Environment, ServerState};
 use serde_json::Value as Json;
 use tempfile::TempDir;
@@ -85,6 +86,8 @@ impl Environment for Variables {
         match name {
             "HOME" => Some(self.0.clone()),
             "MCPVISOR_EXE" => Some("/usr/bin/mcpvisor".into()),
+            // The shortest secret that a cluster accepts.
+            "CLUSTER_SECRET" => Some("s".repeat(SECRET_BYTES_MIN).into()),
             name if of_gateway.contains(&name) || name.starts_with("OTEL_") => None,
             _ => Some("value".into()),
         }

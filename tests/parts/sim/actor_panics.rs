@@ -11,11 +11,11 @@ use mcpvisor::store::MemoryStore;
 use mcpvisor::supervision::{Arbiters, ChildPhase, ChildView};
 use serde_json::{Value, json};
 
+use crate::sim::minting::mints_panic;
 use crate::sim::served::Served;
 use crate::sim::server::{ask, note, text, tool};
 use crate::sim::world::{
-    World, event_logs_panic, millis, mints_panic, panic_if_due, pass, run, seconds, separated,
-    settle,
+    World, event_logs_panic, millis, panic_if_due, pass, run, seconds, separated, settle,
 };
 
 const CHANGED: &str = "notifications/tools/list_changed";

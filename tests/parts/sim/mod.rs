@@ -9,6 +9,7 @@
 mod client;
 mod hostile;
 mod memory_server;
+mod minting;
 mod outage;
 mod privacy;
 mod schemas;

@@ -32,9 +32,9 @@ use mcpvisor::telemetry::Counters;
 use mcpvisor::traces::Traces;
 use mcpvisor::transport::{Connector, StdioSettings};
 use serde_json::{Value, json};
-use uuid::Uuid;
 
 use crate::sim::client::{Client, Exchange};
+use crate::sim::minting::CountingMint;
 use crate::sim::outage::Outage;
 use crate::sim::server::{Script, Server};
 
@@ -131,13 +131,6 @@ pub(crate) fn panic_if_due(times: &AtomicU32) {
     }
 }
 
-thread_local!(static MINTS_PANIC: AtomicU32 = const { AtomicU32::new(0) });
-
-/// How often the minting of an id panics from now on.
-pub(crate) fn mints_panic(times: u32) {
-    MINTS_PANIC.with(|panics| panics.store(times, SeqCst));
-}
-
 thread_local!(static EVENT_LOGS_PANIC: AtomicU32 = const { AtomicU32::new(0) });
 
 /// How often making the event log of a session panics from now on.
@@ -154,14 +147,6 @@ impl Random for SessionRandom {
         EVENT_LOGS_PANIC.with(panic_if_due);
         self.0.chance()
     }
-}
-
-/// The same ids in every run.
-fn mint() -> Uuid {
-    MINTS_PANIC.with(panic_if_due);
-    thread_local!(static MINTED: Cell<u128> = const { Cell::new(0) });
-    MINTED.set(MINTED.get() + 1);
-    Uuid::from_u128(MINTED.get())
 }
 
 thread_local!(static WALL_CLOCK: Cell<u64> = const { Cell::new(0) });
@@ -248,6 +233,7 @@ impl World {
         })
         .unwrap();
         let sessions = Sessions::start(SessionsSpec {
+            replicas: None,
             settings: settings.clone(),
             arbiters,
             downstreams: downstreams.clone(),
@@ -256,7 +242,7 @@ impl World {
             policy: Some(Box::new(PanicsOnDemand)),
             numbers,
             random: Arc::new(SessionRandom(SeededRandom::new(1))),
-            mint,
+            mint: Arc::new(CountingMint),
             clock: || 0,
             sealing: sealing_keys(&outage),
             counters: counters.clone(),

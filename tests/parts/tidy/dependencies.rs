@@ -10,6 +10,8 @@ const LICENCES: &[&str] = &[
     "Apache-2.0",
     "BSD-2-Clause",
     "BSD-3-Clause",
+    // The Boost licence. The similarly named Business Source License is BUSL.
+    "BSL-1.0",
     "CC0-1.0",
     "CDLA-Permissive-2.0",
     "ISC",

@@ -39,6 +39,7 @@ const LAYERS: &[(&str, u8)] = &[
     ("telemetry", 1),
     ("bridge", 2),
     ("catalog", 3),
+    ("cluster", 2),
     ("credentials", 2),
     ("metrics", 2),
     ("traces", 2),

@@ -1,0 +1,61 @@
+//! What operators should know about an engine before they use it.
+
+use redis::Cmd;
+use tokio::time::timeout;
+
+use super::EngineSpec;
+use super::link::{open, primary};
+use super::rows::info;
+use crate::cluster::engine::REQUEST_TIMEOUT;
+
+/// The engine's answers to `INFO`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EngineFacts {
+    /// Version of Redis, or the one that Valkey is compatible with.
+    pub version: String,
+    /// `valkey` or `redis`.
+    pub kind: String,
+    /// What the engine does when its memory is full.
+    pub eviction: String,
+    pub is_primary: bool,
+}
+
+impl EngineFacts {
+    /// Whether the engine has the commands that this gateway uses: 6.2 has `CLIENT INFO`.
+    pub fn is_new_enough(&self) -> bool {
+        let mut parts = self.version.split('.').map(|it| it.parse().unwrap_or(0));
+        (parts.next().unwrap_or(0), parts.next().unwrap_or(0)) >= (6, 2)
+    }
+}
+
+/// Connects to the engine once and asks what it is.
+///
+/// # Errors
+///
+/// Returns why the engine cannot be reached.
+pub async fn check_engine(spec: &EngineSpec) -> Result<EngineFacts, String> {
+    let node = primary(spec).await?;
+    let mut connection = open(spec, &node, true)
+        .await
+        .map_err(|why| why.to_string())?;
+    let mut asked = Cmd::new();
+    asked.arg("INFO");
+    let answer = timeout(
+        REQUEST_TIMEOUT,
+        asked.query_async::<String>(&mut connection),
+    )
+    .await;
+    let text = answer
+        .map_err(|_| "it does not answer".to_owned())?
+        .map_err(|why| why.to_string())?;
+    let value = |name| info(&text, name).unwrap_or_default().to_owned();
+    Ok(EngineFacts {
+        version: value("redis_version"),
+        kind: match info(&text, "server_name") {
+            Some(name) => name.to_owned(),
+            None => "redis".to_owned(),
+        },
+        eviction: value("maxmemory_policy"),
+        is_primary: info(&text, "role").is_none_or(|role| role == "master"),
+    })
+}

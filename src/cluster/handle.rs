@@ -1,0 +1,298 @@
+//! This replica's handle to its cluster.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use tokio::runtime::Handle;
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep, timeout};
+use uuid::Uuid;
+
+use super::beats;
+use super::engine::{Engine, EngineSpec, RedisEngine};
+use super::ids::{Birthplace, ReplicaNumber, ReplicaRef};
+use super::membership::{Member, Verdict};
+use super::mint::Mint;
+use super::records::Records;
+use super::replica::{ClusterError, ClusterSpec, Health, Replica};
+use super::status::{ClusterStatus, EngineStatus, ReplicaState, ReplicaStatus};
+
+/// How often the thread looks whether its replica still exists.
+const THREAD_CHECK: Duration = Duration::from_secs(1);
+
+/// A replica's handle to its cluster. Clones are the same replica.
+#[derive(Clone)]
+pub struct Cluster(Arc<Replica>);
+
+impl std::fmt::Debug for Cluster {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Cluster({})", self.me())
+    }
+}
+
+impl Cluster {
+    /// Begins to join. One thread runs the beats and the connections to the engine, so that they do
+    /// not wait for a busy worker. It ends after this replica has left.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the thread cannot start.
+    pub fn start(
+        engine: EngineSpec,
+        prefix: &str,
+        spec: ClusterSpec,
+    ) -> Result<Self, ClusterError> {
+        let mut builder = tokio::runtime::Builder::new_current_thread();
+        let runtime = builder.enable_all().build()?;
+        let handle = runtime.handle().clone();
+        let shown = engine.to_string();
+        let engine = RedisEngine::open(engine, prefix, handle.clone());
+        let cluster = match Self::over(Arc::new(engine), shown, spec, handle) {
+            Ok(cluster) => cluster,
+            Err(error) => {
+                // Its drop would wait, which a task must not.
+                runtime.shutdown_background();
+                return Err(error);
+            }
+        };
+        let replica = Arc::downgrade(&cluster.0);
+        let thread = std::thread::Builder::new().name("cluster".to_owned());
+        thread.spawn(move || {
+            runtime.block_on(async {
+                while replica.strong_count() > 0 {
+                    sleep(THREAD_CHECK).await;
+                }
+            });
+        })?;
+        Ok(cluster)
+    }
+
+    /// Begins to join, over an engine that exists: its beats run on this runtime.
+    ///
+    /// # Errors
+    ///
+    /// Fails only if TLS cannot be set up.
+    pub fn over(
+        engine: Arc<dyn Engine>,
+        engine_address: String,
+        spec: ClusterSpec,
+        runtime: Handle,
+    ) -> Result<Self, ClusterError> {
+        let replica = Replica::new(engine, engine_address, spec, runtime.clone())?;
+        let replica = Arc::new(replica);
+        runtime.spawn(beats::supervise(Arc::clone(&replica)));
+        Ok(Self(replica))
+    }
+
+    /// Waits until this replica has joined, for as long as the engine is away.
+    pub async fn joined(&self) {
+        // The sender lives in `self`.
+        let _ = self.0.joined.subscribe().wait_for(|joined| *joined).await;
+    }
+
+    pub fn has_joined(&self) -> bool {
+        *self.0.joined.borrow()
+    }
+
+    /// This replica. Its incarnation changes when it could not beat for a `member_ttl`: sessions of
+    /// the former incarnation must be claimed before they are served.
+    pub fn me(&self) -> ReplicaRef {
+        self.0.own.me()
+    }
+
+    /// Mints ids that name this replica.
+    pub fn mint(&self) -> Arc<dyn Mint> {
+        Arc::clone(&self.0.mint) as _
+    }
+
+    /// Which replica minted an id. No I/O.
+    pub fn birthplace(&self, id: Uuid) -> Birthplace {
+        match self.0.ids.number(id) {
+            None => Birthplace::Foreign,
+            Some(number) if number == self.0.mint.number() => Birthplace::Here,
+            Some(number) => Birthplace::Replica(number),
+        }
+    }
+
+    /// A replica as the last beat showed it. No I/O.
+    pub fn member(&self, number: ReplicaNumber) -> Member {
+        self.0.table.read().member(number)
+    }
+
+    /// Whether the copies of this replica's sessions can be served: it beats, or it is awake and
+    /// answers its peers. A process that slept must hear from the engine first: see
+    /// [`Self::confirmed`].
+    pub fn is_confirmed(&self) -> bool {
+        self.0.pulse.is_confirmed(Instant::now())
+    }
+
+    /// Waits until [`Self::is_confirmed`], at most for one request to the engine and its queue;
+    /// returns whether it is.
+    pub async fn confirmed(&self) -> bool {
+        const WAIT_MAX: Duration = Duration::from_secs(1);
+        let mut beats = self.0.pulse.beats.subscribe();
+        self.0.wake.notify_one();
+        let wait = async {
+            while !self.is_confirmed() {
+                // The sender lives in `self`.
+                let _ = beats.changed().await;
+            }
+        };
+        timeout(WAIT_MAX, wait).await.is_ok()
+    }
+
+    /// Whether the engine has kept its state for so long that all replicas have written again what
+    /// it lost before: two `member_ttl`.
+    pub fn is_engine_settled(&self) -> bool {
+        let table = self.0.table.read();
+        table.is_settled(Instant::now(), self.0.spec.member_ttl * 2)
+    }
+
+    /// Changes when the engine came back from an outage or can have lost writes: owners save all
+    /// their sessions again and repeat their last ends.
+    pub fn came_back(&self) -> watch::Receiver<u64> {
+        self.0.came_back.subscribe()
+    }
+
+    /// For those who accept hops.
+    pub fn hop_server_tls(&self) -> Arc<rustls::ServerConfig> {
+        Arc::clone(&self.0.tls.server)
+    }
+
+    /// For those who forward requests.
+    pub fn hop_client_tls(&self) -> Arc<rustls::ClientConfig> {
+        Arc::clone(&self.0.tls.client)
+    }
+
+    pub fn listen(&self) -> SocketAddr {
+        self.0.spec.listen
+    }
+
+    pub fn member_ttl(&self) -> Duration {
+        self.0.spec.member_ttl
+    }
+
+    /// The body of the answer to `GET /ping` on the hop listener.
+    pub fn ping_answer(&self) -> String {
+        self.me().to_string()
+    }
+
+    /// The replica that answers at an address within 1 s.
+    pub async fn ping(&self, address: &str) -> Option<ReplicaRef> {
+        self.0.ping(address).await
+    }
+
+    pub fn records(&self) -> Records {
+        Records {
+            engine: Arc::clone(&self.0.engine),
+            sealer: Arc::clone(&self.0.sealer),
+            own: Arc::clone(&self.0.own),
+        }
+    }
+
+    /// Beats only while this answers `true`.
+    pub fn set_health(&self, health: Health) {
+        *self.0.health.lock() = Some(health);
+    }
+
+    /// States how many sessions this replica has, for the status of all replicas.
+    pub fn set_sessions(&self, sessions: u64) {
+        self.0.sessions.store(sessions, Ordering::Relaxed);
+    }
+
+    /// Whether a replica is gone for certain: it left, another incarnation replaced it, or its beat
+    /// expired *and* it does not answer within 1 s. All who ask at the same time share one question.
+    pub async fn is_gone(&self, who: ReplicaRef) -> Verdict {
+        let me = self.me();
+        if who.number == me.number {
+            return match who.incarnation.cmp(&me.incarnation) {
+                std::cmp::Ordering::Less => Verdict::Gone,
+                std::cmp::Ordering::Equal => Verdict::Alive,
+                std::cmp::Ordering::Greater => Verdict::Unknown,
+            };
+        }
+        self.0.is_gone(who).await
+    }
+
+    /// Tells the other replicas that this one is leaving.
+    pub async fn begin_leaving(&self) {
+        self.0.is_leaving.store(true, Ordering::Relaxed);
+        let mut beats = self.0.pulse.beats.subscribe();
+        self.0.wake.notify_one();
+        let told = timeout(Duration::from_secs(1), beats.changed()).await;
+        if !matches!(told, Ok(Ok(()))) {
+            log::warn!("could not tell the other replicas that this one is leaving");
+        }
+    }
+
+    /// Leaves. Sessions that were not released can be taken over at once.
+    pub async fn leave(&self) {
+        self.0.has_left.store(true, Ordering::Relaxed);
+        self.0.wake.notify_one();
+        if let Err(error) = self.0.engine.leave(self.me()).await {
+            log::warn!(error:% = error; "could not leave the cluster in order");
+        }
+    }
+
+    /// Why the engine did not answer the last beat.
+    pub fn engine_failure(&self) -> Option<String> {
+        let away = self.0.away.lock();
+        away.as_ref().map(|(_, why)| why.clone())
+    }
+
+    /// All replicas and the engine, as the last beat showed them. No I/O.
+    pub fn status(&self) -> ClusterStatus {
+        let (now, me) = (Instant::now(), self.me());
+        let away = self.0.away.lock().clone();
+        let engine = EngineStatus {
+            address: self.0.engine_address.clone(),
+            is_up: away.is_none(),
+            away_ms: away.as_ref().map(|(since, _)| millis(now - *since)),
+            error: away.map(|(_, why)| why),
+            failures: self.0.engine.failures(),
+        };
+        let table = self.0.table.read();
+        let mut replicas: Vec<_> = table
+            .rows
+            .values()
+            .map(|known| {
+                let is_self = known.replica == me;
+                let record = known.record.as_ref();
+                let is_leaving = record.is_some_and(|it| it.leaving);
+                ReplicaStatus {
+                    name: record.map_or_else(String::new, |it| it.name.clone()),
+                    number: known.replica.number.0,
+                    address: known.address.clone(),
+                    state: match () {
+                        () if !known.is_living => ReplicaState::Expired,
+                        () if is_leaving => ReplicaState::Leaving,
+                        () => ReplicaState::Alive,
+                    },
+                    version: record.map_or_else(String::new, |it| it.version.clone()),
+                    sessions: record.map_or(0, |it| it.sessions),
+                    last_beat_ms: known.seen.map(|seen| millis(now - seen)),
+                    is_self,
+                }
+            })
+            .collect();
+        if !self.has_joined() {
+            replicas.push(ReplicaStatus {
+                name: self.0.spec.name.clone(),
+                number: 0,
+                address: self.0.spec.listen.to_string(),
+                state: ReplicaState::Joining,
+                version: self.0.spec.version.clone(),
+                sessions: 0,
+                last_beat_ms: None,
+                is_self: true,
+            });
+        }
+        ClusterStatus { engine, replicas }
+    }
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,196 @@
+//! What a replica knows of itself and of the others, and how it asks whether another is gone.
+
+use std::collections::{HashMap, VecDeque};
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64};
+use std::time::Duration;
+
+use futures_util::FutureExt as _;
+use futures_util::future::{BoxFuture, Shared};
+use parking_lot::{Mutex, RwLock};
+use tokio::runtime::Handle;
+use tokio::sync::{Notify, oneshot, watch};
+use tokio::time::Instant;
+use uuid::Uuid;
+
+use super::engine::{Engine, EngineError};
+use super::ids::{IdKeys, ReplicaNumber, ReplicaRef};
+use super::membership::{Judgement, MemberTable, Own, Verdict, judge, judge_answer};
+use super::mint::ReplicaMint;
+use super::probe::ping;
+use super::pulse::Pulse;
+use super::raw_key::HopTls;
+use super::sealing::Sealer;
+use super::secret::{ClusterSecret, Purpose};
+
+/// How many replicas that are gone are remembered, so that a thousand sessions of one cost one
+/// question.
+const GONE_MAX: usize = 64;
+
+/// Whether this replica can serve: each worker ran a task, and its own hop listener answered.
+pub type Health = Arc<dyn Fn() -> BoxFuture<'static, bool> + Send + Sync>;
+
+/// What a replica needs to join.
+#[derive(Debug, Clone)]
+pub struct ClusterSpec {
+    pub secret: ClusterSecret,
+    /// Where other replicas connect.
+    pub listen: SocketAddr,
+    /// Host and port for other replicas; `None` if the engine sees this replica's address.
+    pub advertise: Option<String>,
+    /// Name for operators.
+    pub name: String,
+    pub member_ttl: Duration,
+    pub version: String,
+    /// Identifies the data directory.
+    pub instance: Uuid,
+    /// The number of this data directory's former process.
+    pub former_number: Option<ReplicaNumber>,
+}
+
+/// Why a replica cannot begin to join.
+#[derive(Debug, thiserror::Error)]
+pub enum ClusterError {
+    #[error("TLS between replicas cannot be set up: {0}")]
+    Tls(#[from] rustls::Error),
+    #[error("cannot start the cluster's thread: {0}")]
+    Thread(#[from] io::Error),
+}
+
+/// What a replica's handles, its beats and its questions share.
+pub(super) struct Replica {
+    pub(super) engine: Arc<dyn Engine>,
+    pub(super) engine_address: String,
+    pub(super) spec: ClusterSpec,
+    /// Proves to the engine that a later process has the same data directory.
+    pub(super) instance: Mutex<String>,
+    pub(super) own: Arc<Own>,
+    pub(super) mint: Arc<ReplicaMint>,
+    pub(super) ids: Arc<IdKeys>,
+    pub(super) sealer: Arc<Sealer>,
+    pub(super) tls: HopTls,
+    pub(super) table: RwLock<MemberTable>,
+    pub(super) pulse: Pulse,
+    pub(super) health: Mutex<Option<Health>>,
+    pub(super) sessions: AtomicU64,
+    pub(super) joined: watch::Sender<bool>,
+    pub(super) came_back: watch::Sender<u64>,
+    /// Why the engine did not answer the last beat, and since when.
+    pub(super) away: Mutex<Option<(Instant, String)>>,
+    pub(super) is_leaving: AtomicBool,
+    pub(super) has_left: AtomicBool,
+    /// Asks for a beat now.
+    pub(super) wake: Notify,
+    runtime: Handle,
+    questions: Mutex<HashMap<ReplicaRef, Shared<oneshot::Receiver<Verdict>>>>,
+    gone: Mutex<VecDeque<ReplicaRef>>,
+}
+
+impl Replica {
+    /// # Errors
+    ///
+    /// Fails only if TLS cannot be set up.
+    pub(super) fn new(
+        engine: Arc<dyn Engine>,
+        engine_address: String,
+        spec: ClusterSpec,
+        runtime: Handle,
+    ) -> Result<Self, ClusterError> {
+        let (first, second) = spec.secret.mac_keys(Purpose::Ids);
+        let ids = Arc::new(IdKeys::new(first, second));
+        let (instance, _) = spec.secret.mac_keys(Purpose::Instance);
+        let instance = ring::hmac::sign(&instance, spec.instance.as_bytes());
+        let instance = instance.as_ref().iter().take(16);
+        let mint = ReplicaMint {
+            keys: Arc::clone(&ids),
+            number: AtomicU16::new(0),
+        };
+        Ok(Self {
+            engine,
+            engine_address,
+            instance: Mutex::new(instance.map(|byte| format!("{byte:02x}")).collect()),
+            own: Arc::default(),
+            mint: Arc::new(mint),
+            ids,
+            sealer: Arc::new(Sealer::new(&spec.secret)),
+            tls: HopTls::new(&spec.secret)?,
+            table: RwLock::default(),
+            pulse: Pulse::new(spec.member_ttl),
+            health: Mutex::default(),
+            sessions: AtomicU64::new(0),
+            joined: watch::Sender::new(false),
+            came_back: watch::Sender::new(0),
+            away: Mutex::default(),
+            is_leaving: AtomicBool::new(false),
+            has_left: AtomicBool::new(false),
+            wake: Notify::new(),
+            runtime,
+            questions: Mutex::default(),
+            gone: Mutex::default(),
+            spec,
+        })
+    }
+
+    /// The replica that answers at an address within 1 s.
+    pub(super) async fn ping(&self, address: &str) -> Option<ReplicaRef> {
+        ping(address, Arc::clone(&self.tls.client)).await
+    }
+
+    /// Judges another replica by both conditions. All who ask at the same time share one question.
+    pub(super) async fn is_gone(self: &Arc<Self>, who: ReplicaRef) -> Verdict {
+        if self.gone.lock().contains(&who) {
+            return Verdict::Gone;
+        }
+        self.question(who).await.unwrap_or(Verdict::Unknown)
+    }
+
+    fn question(self: &Arc<Self>, who: ReplicaRef) -> Shared<oneshot::Receiver<Verdict>> {
+        let mut questions = self.questions.lock();
+        if let Some(asked) = questions.get(&who) {
+            return asked.clone();
+        }
+        let (answer, asked) = oneshot::channel();
+        let asked = asked.shared();
+        questions.insert(who, asked.clone());
+        let replica = Arc::clone(self);
+        self.runtime.spawn(async move {
+            let verdict = replica.investigate(who).await.unwrap_or(Verdict::Unknown);
+            if verdict == Verdict::Gone {
+                let mut gone = replica.gone.lock();
+                gone.truncate(GONE_MAX - 1);
+                gone.push_front(who);
+            }
+            replica.questions.lock().remove(&who);
+            // All who asked may have left.
+            let _ = answer.send(verdict);
+        });
+        asked
+    }
+
+    async fn investigate(&self, who: ReplicaRef) -> Result<Verdict, EngineError> {
+        let stored = self.engine.member(who.number).await?;
+        let judgement = {
+            let table = self.table.read();
+            let known = table.rows.get(&who.number);
+            let known = known.map(|known| (known.replica, known.address.as_str()));
+            let is_settled = table.is_settled(Instant::now(), self.spec.member_ttl);
+            judge(who, stored.as_ref(), known, is_settled)
+        };
+        Ok(match judgement {
+            Judgement::Decided(verdict) => verdict,
+            Judgement::Ask(address) => judge_answer(who, self.ping(&address).await),
+        })
+    }
+
+    /// Forgets that replicas were gone which beat again under the same incarnation.
+    pub(super) fn revive(&self) {
+        let table = self.table.read();
+        let is_living = |who: &ReplicaRef| {
+            let known = table.rows.get(&who.number);
+            known.is_some_and(|known| known.is_living && known.replica == *who)
+        };
+        self.gone.lock().retain(|who| !is_living(who));
+    }
+}

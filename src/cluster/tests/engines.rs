@@ -1,0 +1,252 @@
+//! Both engines do the same: the engine in memory is the model of the real one.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use proptest::prelude::*;
+use proptest::test_runner::{Config, TestRunner};
+use tokio::runtime::Handle;
+
+use super::server::RedisServer;
+use super::until;
+use crate::cluster::engine::{
+    BeatOutcome, Engine, MemberRecord, MemoryEngine, RecordAnswer, RecordOrder, RedisEngine,
+};
+use crate::cluster::{Incarnation, ReplicaNumber, ReplicaRef, Term};
+
+const LONG: Duration = Duration::from_secs(3600);
+const SHORT: Duration = Duration::from_millis(40);
+
+fn replica(number: u16, incarnation: u64) -> ReplicaRef {
+    ReplicaRef {
+        number: ReplicaNumber(number),
+        incarnation: Incarnation(incarnation),
+    }
+}
+
+fn redis(server: &RedisServer, prefix: &str) -> Arc<dyn Engine> {
+    Arc::new(RedisEngine::open(server.spec(), prefix, Handle::current()))
+}
+
+async fn connected(engine: &Arc<dyn Engine>) {
+    until("the engine answers", async || engine.joined().await.is_ok()).await;
+}
+
+async fn one(engine: &dyn Engine, order: RecordOrder) -> RecordAnswer {
+    let answers = engine.records(vec![("a".to_owned(), order)]).await.unwrap();
+    answers.into_iter().next().unwrap()
+}
+
+fn orders() -> impl Strategy<Value = Vec<(String, RecordOrder)>> {
+    let owner = || (1_u16..3, 1_u64..3).prop_map(|(number, of)| replica(number, of));
+    let term = || (1_u64..5).prop_map(Term);
+    let value = || "[a-c]{1,3}".prop_map(Bytes::from);
+    let order = prop_oneof![
+        (owner(), value()).prop_map(|(owner, record)| RecordOrder::Open {
+            owner,
+            record,
+            ttl: LONG
+        }),
+        (owner(), term(), value()).prop_map(|(owner, term, record)| RecordOrder::Save {
+            owner,
+            term,
+            record,
+            ttl: LONG
+        }),
+        (owner(), term(), "[xy]", proptest::option::of(value())).prop_map(
+            |(owner, term, name, value)| RecordOrder::Field {
+                owner,
+                term,
+                name,
+                value
+            }
+        ),
+        Just(RecordOrder::Read),
+        (owner(), proptest::option::of(owner()), term()).prop_map(|(owner, expected, term)| {
+            RecordOrder::Claim {
+                owner,
+                expected,
+                term,
+            }
+        }),
+        (owner(), term()).prop_map(|(owner, term)| RecordOrder::Release { owner, term }),
+        (owner(), term()).prop_map(|(owner, term)| RecordOrder::End { owner, term }),
+    ];
+    proptest::collection::vec(("[ab]", order), 1..60)
+}
+
+#[test]
+fn any_sequence_of_orders_has_the_same_answers_in_both_engines() {
+    let Some(server) = RedisServer::start(&[]) else {
+        return;
+    };
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    let runtime = runtime.enable_all().build().unwrap();
+    let mut runner = TestRunner::new(Config {
+        cases: 128,
+        failure_persistence: None,
+        ..Config::default()
+    });
+    let round = std::cell::Cell::new(0);
+    runner
+        .run(&orders(), |orders| {
+            round.set(round.get() + 1);
+            runtime.block_on(async {
+                let real = redis(&server, &format!("round{}", round.get()));
+                connected(&real).await;
+                let model = MemoryEngine::new().records(orders.clone()).await;
+                prop_assert_eq!(real.records(orders).await, model);
+                Ok(())
+            })
+        })
+        .unwrap();
+}
+
+/// The rules of a take-over.
+async fn check_fences(engine: Arc<dyn Engine>) {
+    let (first, second, third) = (replica(1, 10), replica(2, 20), replica(3, 30));
+    let text = |text: &'static str| Bytes::from_static(text.as_bytes());
+    let save = |owner, term, record| RecordOrder::Save {
+        owner,
+        term,
+        record,
+        ttl: LONG,
+    };
+    let claim = |owner, expected, term| RecordOrder::Claim {
+        owner,
+        expected,
+        term,
+    };
+    let refused = |owner, term| RecordAnswer::Refused {
+        owner: Some(owner),
+        term,
+    };
+    let open = RecordOrder::Open {
+        owner: first,
+        record: text("1"),
+        ttl: LONG,
+    };
+    assert_eq!(one(&*engine, open).await, RecordAnswer::Done(Term(1)));
+    // Of two claims only one succeeds.
+    let claims = tokio::join!(
+        one(&*engine, claim(second, Some(first), Term(1))),
+        one(&*engine, claim(third, Some(first), Term(1))),
+    );
+    assert_eq!(claims.0, RecordAnswer::Done(Term(2)));
+    assert_eq!(claims.1, refused(second, Term(2)));
+    // The former owner writes nothing any more, in whatever way.
+    let end = |owner, term| RecordOrder::End { owner, term };
+    let field = RecordOrder::Field {
+        owner: first,
+        term: Term(1),
+        name: "x".to_owned(),
+        value: Some(text("y")),
+    };
+    let release = RecordOrder::Release {
+        owner: first,
+        term: Term(1),
+    };
+    for order in [
+        save(first, Term(1), text("old")),
+        field,
+        release,
+        end(first, Term(1)),
+    ] {
+        assert_eq!(one(&*engine, order).await, refused(second, Term(2)));
+    }
+    let saved = one(&*engine, save(second, Term(2), text("2"))).await;
+    assert_eq!(saved, RecordAnswer::Done(Term(2)));
+    // The end leaves nothing, and what the engine lost can be saved again.
+    let ended = one(&*engine, end(second, Term(2))).await;
+    assert_eq!(ended, RecordAnswer::Done(Term(2)));
+    assert_eq!(
+        one(&*engine, RecordOrder::Read).await,
+        RecordAnswer::Missing
+    );
+    let again = one(&*engine, save(second, Term(2), text("3"))).await;
+    assert_eq!(again, RecordAnswer::Done(Term(2)));
+    // A record lives as long as its last write said.
+    let mut short = save(second, Term(2), text("4"));
+    if let RecordOrder::Save { ttl, .. } = &mut short {
+        *ttl = SHORT;
+    }
+    one(&*engine, short).await;
+    until("the record expires", async || {
+        one(&*engine, RecordOrder::Read).await == RecordAnswer::Missing
+    })
+    .await;
+}
+
+fn member(number: u16, incarnation: u64, instance: &str) -> MemberRecord {
+    MemberRecord {
+        number: ReplicaNumber(number),
+        incarnation: Incarnation(incarnation),
+        instance: instance.to_owned(),
+        address: format!("host:{number}"),
+        name: "a name with spaces".to_owned(),
+        version: "1".to_owned(),
+        leaving: false,
+        sessions: 3,
+    }
+}
+
+/// The rules of membership.
+async fn check_members(engine: Arc<dyn Engine>) {
+    let first = engine.next_incarnation().await.unwrap();
+    let second = engine.next_incarnation().await.unwrap();
+    assert!(first < second);
+    let take = async |member: MemberRecord, ttl| engine.take_number(member, ttl).await.unwrap();
+    assert!(take(member(1, 10, "a"), LONG).await);
+    // A living number has one holder, whose next process continues with it.
+    assert!(!take(member(1, 11, "b"), LONG).await);
+    assert!(!take(member(1, 10, "a"), LONG).await);
+    assert!(take(member(1, 12, "a"), LONG).await);
+    let beat = async |member: MemberRecord, ttl| engine.beat(member, ttl).await.unwrap();
+    let replaced = beat(member(1, 10, "a"), LONG).await;
+    assert_eq!(replaced.outcome, BeatOutcome::Replaced);
+    let kept = beat(member(1, 12, "a"), LONG).await;
+    assert_eq!(kept.outcome, BeatOutcome::Kept);
+    assert_eq!(kept.living, [member(1, 12, "a")]);
+    assert_eq!(kept.joined, [(replica(1, 12), "host:1".to_owned())]);
+    assert_eq!(kept.epoch, replaced.epoch);
+    let found = engine.member(ReplicaNumber(1)).await.unwrap();
+    assert_eq!(found, Some(member(1, 12, "a")));
+    // An expired number can be taken, and its holder notices.
+    assert!(take(member(2, 20, "b"), SHORT).await);
+    until("the beat expires", async || {
+        engine.member(ReplicaNumber(2)).await.unwrap().is_none()
+    })
+    .await;
+    let expired = beat(member(2, 20, "b"), LONG).await;
+    assert_eq!(expired.outcome, BeatOutcome::Expired);
+    assert_eq!(expired.living.len(), 1);
+    assert_eq!(expired.joined.len(), 2);
+    assert!(take(member(2, 21, "c"), LONG).await);
+    // Only the holder leaves.
+    engine.leave(replica(2, 20)).await.unwrap();
+    assert_eq!(engine.joined().await.unwrap().len(), 2);
+    engine.leave(replica(2, 21)).await.unwrap();
+    let joined = engine.joined().await.unwrap();
+    assert_eq!(joined, [(replica(1, 12), "host:1".to_owned())]);
+    assert_eq!(engine.member(ReplicaNumber(2)).await.unwrap(), None);
+}
+
+#[tokio::test]
+async fn the_memory_fences_and_knows_its_members() {
+    check_fences(Arc::new(MemoryEngine::new())).await;
+    check_members(Arc::new(MemoryEngine::new())).await;
+}
+
+#[tokio::test]
+async fn the_real_engine_fences_and_knows_its_members() {
+    let Some(server) = RedisServer::start(&[]) else {
+        return;
+    };
+    let engine = redis(&server, "test");
+    connected(&engine).await;
+    check_fences(Arc::clone(&engine)).await;
+    check_members(Arc::clone(&engine)).await;
+    let seen = engine.own_address().await.unwrap();
+    assert_eq!(seen.as_deref(), Some("127.0.0.1"));
+}

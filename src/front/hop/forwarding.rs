@@ -1,0 +1,456 @@
+//! Carries out the decisions about one request: reads its body, finds the owner of its session,
+//! sends it there, and waits while nobody can serve it.
+
+use std::time::Duration;
+
+use actix_http::BoxedPayloadStream;
+use actix_web::http::header::CONTENT_LENGTH;
+use actix_web::http::{Method, StatusCode};
+use actix_web::{FromRequest as _, HttpRequest, HttpResponse, web};
+use bytes::Bytes;
+use futures_util::future::ready;
+use futures_util::stream::once;
+use tokio::time::{Instant, sleep};
+
+use super::answer::{self, Streaming};
+use super::headers::{self, Hopped, Origin};
+use super::interrupted::{self, Message};
+use super::known::{HeldRequest, KnownSessions};
+use super::{Routed, hopped};
+use crate::cluster::{
+    Action, Attempt, Cluster, Finding, FoundRecord, Member, REPLICAS_MAX, ReplicaNumber,
+    ReplicaRef, StoredRecord,
+};
+use crate::front::http::client_address::client_address;
+use crate::front::http::handler::{check_host_and_origin, peer};
+use crate::front::http::headers::header_text;
+use crate::front::http::tcp_server::CertifiedClient;
+use crate::front::http::{body, respond};
+use crate::front::intake::RequestFailure;
+use crate::front::settings::FrontSettings;
+use crate::front::state::Front;
+use crate::id::{Holder, Peer, Principal, SessionId};
+use crate::protocol::{ErrorKind, Failure};
+use crate::sessions::{Claimed, Moves};
+use crate::transport::{PeerAnswer, PeerClient, PeerError, PeerRequest};
+
+/// How long a held request waits before it looks again.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+
+/// How long a forwarded request waits for this replica's copy to be confirmed.
+const CONFIRM_WITHIN: Duration = Duration::from_secs(1);
+
+/// How much longer than `member_ttl` a request is held.
+const HOLD_MORE: Duration = Duration::from_secs(2);
+
+/// One request of a session that is not served here.
+pub(super) struct Forwarding<'a> {
+    pub(super) request: &'a HttpRequest,
+    pub(super) front: &'a Front,
+    pub(super) settings: &'a FrontSettings,
+    pub(super) known: &'a KnownSessions,
+    pub(super) id: SessionId,
+}
+
+/// What the search for the owner of a session has found.
+struct Search<'k> {
+    record: FoundRecord,
+    stored: Option<StoredRecord>,
+    attempt: Option<(ReplicaRef, Attempt)>,
+    held: Option<HeldRequest<'k>>,
+    deadline: Instant,
+}
+
+impl Search<'_> {
+    /// Forgets what can change while the request waits.
+    fn forget(&mut self) {
+        self.attempt = None;
+        self.record = FoundRecord::Unread;
+    }
+}
+
+/// What follows from one action.
+enum Step {
+    Answered(HttpResponse),
+    /// The request is served here.
+    Serve,
+    Again,
+    Wait,
+}
+
+/// How sending a request to another replica ended.
+enum Sent {
+    Answered(HttpResponse),
+    NotOwner,
+    Unreachable(String),
+}
+
+impl Forwarding<'_> {
+    /// Routes the request. If it is served here, its body is put back into the payload.
+    pub(super) async fn run(self, payload: &mut web::Payload) -> Routed {
+        let Some(moves) = self.front.sessions.moves() else {
+            return Ok(None);
+        };
+        // An absolute URI is not forwarded, so its host is checked here.
+        check_host_and_origin(self.request, self.settings)?;
+        if let Some(hopped) = hopped(self.request) {
+            return self.route_hopped(&moves, &hopped).await;
+        }
+        let holder = Holder::of(&Principal::Anonymous, peer(self.request, self.settings));
+        let mut taken = self.front.bytes.none(holder);
+        let body = match *self.request.method() {
+            Method::POST => {
+                let length = header_text(self.request, &CONTENT_LENGTH);
+                let announced = length.and_then(|length| length.parse().ok());
+                body::read(payload, announced, self.settings, &mut taken).await?
+            }
+            _ => Bytes::new(),
+        };
+        let routed = self.route(&moves, &body).await?;
+        if routed.is_none() && !body.is_empty() {
+            put_back(self.request, payload, body).await;
+        }
+        Ok(routed)
+    }
+
+    /// Serves a request that another replica forwarded, which is not forwarded again.
+    async fn route_hopped(&self, moves: &Moves<'_>, hopped: &Hopped) -> Routed {
+        // A newer incarnation of this replica can still have the session.
+        let me = moves.replicas.cluster().me().number;
+        let is_meant = hopped.replica.is_some_and(|meant| meant.number == me);
+        if is_meant && self.owns(moves, hopped.may_take).await? {
+            return Ok(None);
+        }
+        let mut response = respond::empty(StatusCode::MISDIRECTED_REQUEST);
+        headers::mark_not_owner(response.headers_mut());
+        Ok(Some(response))
+    }
+
+    /// Returns whether this replica owns the session, after confirming its copy or, if it may take
+    /// the session over, claiming it.
+    async fn owns(&self, moves: &Moves<'_>, may_take: bool) -> Result<bool, RequestFailure> {
+        let deadline = Instant::now() + CONFIRM_WITHIN;
+        let (mut record, mut stored) = (FoundRecord::Unread, None);
+        loop {
+            let finding = self.finding(moves, record, None);
+            match finding.action(|_| Member::Gone) {
+                Action::Serve => return Ok(record != FoundRecord::Missing),
+                // Another request claims the copy, unless it was taken over.
+                Action::Confirm if Instant::now() < deadline => {
+                    if self.confirm(moves).await? {
+                        return Ok(true);
+                    }
+                    sleep(LOOK_EVERY).await;
+                }
+                Action::ReadRecord if may_take => (record, stored) = self.read(moves).await,
+                Action::Claim if may_take && record == FoundRecord::Free => {
+                    return self.claim(moves, stored.take()).await;
+                }
+                _ => return Ok(false),
+            }
+        }
+    }
+
+    fn finding(
+        &self,
+        moves: &Moves<'_>,
+        record: FoundRecord,
+        attempt: Option<(ReplicaRef, Attempt)>,
+    ) -> Finding {
+        let cluster = moves.replicas.cluster();
+        Finding {
+            me: cluster.me(),
+            is_leaving: moves.replicas.is_leaving(),
+            birthplace: cluster.birthplace(self.id.uuid()),
+            copy: self.front.sessions.context().own_copy(self.id),
+            known_owner: self.known.owner(self.id),
+            record,
+            attempt,
+        }
+    }
+
+    async fn route(&self, moves: &Moves<'_>, body: &Bytes) -> Routed {
+        let cluster = moves.replicas.cluster();
+        let mut search = Search {
+            record: match self.known.is_missing(self.id) {
+                true => FoundRecord::Missing,
+                false => FoundRecord::Unread,
+            },
+            stored: None,
+            attempt: None,
+            held: None,
+            deadline: Instant::now() + cluster.member_ttl() + HOLD_MORE,
+        };
+        loop {
+            let finding = self.finding(moves, search.record, search.attempt);
+            let action = finding.action(|number| cluster.member(number));
+            match self.carry_out(action, moves, &mut search, body).await? {
+                Step::Answered(response) => return Ok(Some(response)),
+                Step::Serve => return Ok(None),
+                Step::Again => {}
+                Step::Wait => {
+                    search.forget();
+                    self.wait(&mut search).await?;
+                }
+            }
+        }
+    }
+
+    async fn carry_out(
+        &self,
+        action: Action,
+        moves: &Moves<'_>,
+        search: &mut Search<'_>,
+        body: &Bytes,
+    ) -> Result<Step, RequestFailure> {
+        let cluster = moves.replicas.cluster();
+        Ok(match action {
+            Action::Serve => Step::Serve,
+            Action::Hop(to) => match self.send(cluster, to, body, false).await? {
+                Sent::Answered(response) => {
+                    self.known.set_owner(self.id, to);
+                    Step::Answered(response)
+                }
+                Sent::NotOwner => {
+                    self.known.forget_owner(self.id);
+                    search.attempt = Some((to, Attempt::NotOwner));
+                    Step::Again
+                }
+                Sent::Unreachable(why) => {
+                    log::debug!(session:% = self.id, why; "could not forward a request");
+                    let verdict = cluster.is_gone(to).await;
+                    search.attempt = Some((to, Attempt::Unreachable(verdict)));
+                    Step::Again
+                }
+            },
+            Action::Probe(to) => {
+                let verdict = cluster.is_gone(to).await;
+                search.attempt = Some((to, Attempt::of_probe(verdict)));
+                Step::Again
+            }
+            Action::ReadRecord => {
+                (search.record, search.stored) = self.read(moves).await;
+                Step::Again
+            }
+            Action::Claim => match self.claim(moves, search.stored.take()).await? {
+                true => Step::Serve,
+                false => Step::Wait,
+            },
+            Action::Confirm => match self.confirm(moves).await? {
+                true => Step::Serve,
+                false => Step::Wait,
+            },
+            Action::HandOn => self.hand_on(moves, search.stored.take(), body).await?,
+            Action::Wait => Step::Wait,
+            Action::Unavailable => {
+                return Err(unavailable(
+                    "the engine of the cluster, which knows the session's owner, is unavailable",
+                ));
+            }
+        })
+    }
+
+    /// Lets a replica that stays take the session over, because this one leaves.
+    async fn hand_on(
+        &self,
+        moves: &Moves<'_>,
+        stored: Option<StoredRecord>,
+        body: &Bytes,
+    ) -> Result<Step, RequestFailure> {
+        if let Some(stored) = stored {
+            moves.replicas.release_unheld(self.id, &stored).await;
+        }
+        let cluster = moves.replicas.cluster();
+        let Some(to) = another(cluster) else {
+            return Err(unavailable(
+                "this replica is leaving, and there is no other",
+            ));
+        };
+        Ok(match self.send(cluster, to, body, true).await? {
+            Sent::Answered(response) => {
+                self.known.set_owner(self.id, to);
+                Step::Answered(response)
+            }
+            Sent::NotOwner | Sent::Unreachable(_) => Step::Wait,
+        })
+    }
+
+    /// Waits a moment.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the request was held for too long, or too many are held.
+    async fn wait<'s>(&'s self, search: &mut Search<'s>) -> Result<(), RequestFailure> {
+        if search.held.is_none() {
+            search.held = self.known.hold();
+        }
+        if search.held.is_none() || Instant::now() >= search.deadline {
+            return Err(unavailable(
+                "the replica that owns the session does not answer",
+            ));
+        }
+        sleep(LOOK_EVERY).await;
+        Ok(())
+    }
+
+    async fn read(&self, moves: &Moves<'_>) -> (FoundRecord, Option<StoredRecord>) {
+        match moves.replicas.read(self.id).await {
+            Err(_) => (FoundRecord::EngineAway, None),
+            // Its owner writes the record again after the engine lost it.
+            Ok(None) if !moves.replicas.cluster().is_engine_settled() => {
+                (FoundRecord::Unsettled, None)
+            }
+            Ok(None) => {
+                self.known.set_missing(self.id);
+                (FoundRecord::Missing, None)
+            }
+            Ok(Some(stored)) => {
+                let found = stored.owner.map_or(FoundRecord::Free, FoundRecord::Owned);
+                (found, Some(stored))
+            }
+        }
+    }
+
+    /// Takes the session over. Returns false if another request or replica was faster.
+    async fn claim(
+        &self,
+        moves: &Moves<'_>,
+        stored: Option<StoredRecord>,
+    ) -> Result<bool, RequestFailure> {
+        let Some(stored) = stored else {
+            return Ok(false);
+        };
+        self.known.forget_owner(self.id);
+        match moves.claim(self.id, &stored).await {
+            Ok(Claimed::Here) => Ok(true),
+            Ok(Claimed::Elsewhere) => Ok(false),
+            Err(_) => Err(unavailable("the engine of the cluster is unavailable")),
+        }
+    }
+
+    /// Claims this replica's own copy again. Returns false if the session was taken over.
+    async fn confirm(&self, moves: &Moves<'_>) -> Result<bool, RequestFailure> {
+        match moves.confirm(self.id).await {
+            Ok(Claimed::Here) => Ok(true),
+            Ok(Claimed::Elsewhere) => Ok(false),
+            Err(_) => Err(unavailable("the engine of the cluster is unavailable")),
+        }
+    }
+
+    /// Sends the request to another replica.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the connection broke after the request was sent, and the request could have run.
+    async fn send(
+        &self,
+        cluster: &Cluster,
+        to: ReplicaRef,
+        body: &Bytes,
+        may_take: bool,
+    ) -> Result<Sent, RequestFailure> {
+        let address = match cluster.member(to.number) {
+            Member::Living { address, .. } | Member::Expired { address, .. } => address,
+            Member::Gone => return Ok(Sent::Unreachable("it left".to_owned())),
+        };
+        let origin = origin(self.request, self.settings);
+        let headers = headers::of_request(self.request.headers(), &origin, to, may_take);
+        let path = self.request.uri().path_and_query();
+        let request = PeerRequest {
+            method: self.request.method(),
+            authority: &address.to_string(),
+            path: path.map_or("/", |path| path.as_str()),
+            headers: &headers,
+            body: body.clone(),
+        };
+        let client = PeerClient::of_worker(&cluster.hop_client_tls());
+        match client.send(&request).await {
+            Ok(answer) if headers::is_not_owner(&answer.headers) => Ok(Sent::NotOwner),
+            Ok(answer) => self.relay(answer, body).await,
+            Err(PeerError::NotSent(why)) => Ok(Sent::Unreachable(why)),
+            Err(PeerError::Broken(why)) => broken(body, why),
+        }
+    }
+
+    async fn relay(&self, answer: PeerAnswer, body: &Bytes) -> Result<Sent, RequestFailure> {
+        let is_stream = answer::is_stream(&answer.headers);
+        let streaming = || Streaming {
+            last_event: last_event(&answer_kind(is_stream, body)),
+            closing: (*self.request.method() == Method::GET)
+                .then(|| Box::pin(self.front.closing.clone().cancelled_owned())),
+            _in_flight: self.front.in_flight.token(),
+        };
+        match answer::response(answer, streaming).await {
+            Ok(response) => Ok(Sent::Answered(response)),
+            Err(why) => broken(body, why),
+        }
+    }
+}
+
+/// The message whose answer is an event stream.
+fn answer_kind(is_stream: bool, body: &Bytes) -> Message {
+    match is_stream && !body.is_empty() {
+        true => Message::of(body),
+        false => Message::Repeatable,
+    }
+}
+
+fn last_event(message: &Message) -> Option<Bytes> {
+    match message {
+        Message::Call(Some(id)) => Some(interrupted::last_event(id)),
+        Message::Call(None) | Message::Repeatable => None,
+    }
+}
+
+fn broken(body: &Bytes, why: String) -> Result<Sent, RequestFailure> {
+    match Message::of(body) {
+        Message::Repeatable => Ok(Sent::Unreachable(why)),
+        Message::Call(id) => Err(RequestFailure {
+            failure: interrupted::replica_lost(),
+            id,
+        }),
+    }
+}
+
+/// Returns what the other replica cannot see itself.
+fn origin(request: &HttpRequest, settings: &FrontSettings) -> Origin {
+    let certified = request.conn_data::<CertifiedClient>();
+    Origin {
+        client: client_address(request),
+        is_local: peer(request, settings) == Peer::Local,
+        principal: certified.map(|CertifiedClient(principal)| principal.clone()),
+    }
+}
+
+/// Returns a replica that stays.
+fn another(cluster: &Cluster) -> Option<ReplicaRef> {
+    let me = cluster.me().number;
+    let numbers = (1..=REPLICAS_MAX).map(ReplicaNumber).filter(|it| *it != me);
+    let mut staying = numbers.filter_map(|number| match cluster.member(number) {
+        Member::Living {
+            incarnation,
+            leaving: false,
+            ..
+        } => Some(ReplicaRef {
+            number,
+            incarnation,
+        }),
+        _ => None,
+    });
+    staying.next()
+}
+
+pub(super) fn unavailable(why: &str) -> RequestFailure {
+    let message = format!("{why}; the request was not run: retry");
+    let failure = Failure::new(ErrorKind::ReplicaUnavailable, message);
+    failure.retry_after_ms(1000).into()
+}
+
+/// Puts a body back that was read before it turned out that the request is served here.
+async fn put_back(request: &HttpRequest, payload: &mut web::Payload, body: Bytes) {
+    let whole: BoxedPayloadStream = Box::pin(once(ready(Ok(body))));
+    let mut read = actix_web::dev::Payload::Stream { payload: whole };
+    if let Ok(read) = web::Payload::from_request(request, &mut read).await {
+        *payload = read;
+    }
+}
