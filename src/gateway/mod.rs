@@ -145,6 +145,14 @@ async fn load_saved(
     Ok((servers, saved))
 }
 
+/// Waits for what the kernel offers, if a server needs it, and applies it to the configuration.
+async fn judge_sandboxes(loaded: &mut Loaded, sandbox: &SandboxHost) {
+    if has_sandboxes(&loaded.config) {
+        sandbox.detect().await;
+    }
+    check_sandboxes(loaded, sandbox);
+}
+
 async fn restore_sessions(state: &GatewayState, servers: &[Arc<ServerSettings>]) {
     if let Err(error) = state.sessions.restore(servers).await {
         log::warn!(error:%; "could not restore the sessions of the previous process");
@@ -207,10 +215,7 @@ impl Gateway {
         let address = shown_address(&server, &config.front);
         let arbiters = Arbiters::adopt(server.workers.clone())?;
         let registration = register(config, loaded.path.as_deref(), &address);
-        if has_sandboxes(&loaded.config) {
-            sandbox.detect().await;
-        }
-        check_sandboxes(&mut loaded, &sandbox);
+        judge_sandboxes(&mut loaded, &sandbox).await;
         let config = loaded.config;
         let notes = (&sandbox, &mut loaded.warnings);
         let (servers, saved) = load_saved(store, &config, &log, notes).await?;

@@ -47,5 +47,5 @@ fn has_guarded_sockets() -> bool {
         Err(_) => fs::exists(path).unwrap_or(true),
     };
     let is_set = |name: &&str| env::var_os(name).is_some();
-    SOCKETS.iter().any(|it| exists(it)) || SOCKET_VARIABLES.iter().any(|it| is_set(it))
+    SOCKETS.iter().any(exists) || SOCKET_VARIABLES.iter().any(is_set)
 }
