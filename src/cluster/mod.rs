@@ -1,8 +1,8 @@
 //! Replicas: several gateways that form one endpoint.
 //!
-//! Each gateway is a replica. Ids name the replica that minted them ([`mint`]), an engine (Valkey or
-//! Redis, [`engine`]) stores which replicas are alive ([`membership`], [`beats`]) and the records of
-//! sessions ([`records`]), and replicas recognize each other by one secret ([`raw_key`]). This part
+//! Each gateway is a replica. Ids name the replica that minted them (`mint`), an engine (Valkey or
+//! Redis, `engine`) stores which replicas are alive (`membership`, `beats`) and the records of
+//! sessions (`records`), and replicas recognize each other by one secret (`raw_key`). This part
 //! knows nothing of MCP: a record is bytes. docs/cluster.md describes the behaviour.
 
 mod beats;
