@@ -9,6 +9,9 @@ use rustix::process::{Pid, Signal};
 
 use crate::cluster::EngineSpec;
 
+/// How many ports are tried.
+const STARTS_MAX: usize = 5;
+
 pub(super) struct RedisServer {
     child: Option<Child>,
     pub(super) port: u16,
@@ -33,9 +36,9 @@ impl RedisServer {
             eprintln!("skipped: redis-server is not installed");
             return None;
         }
-        let mut server = Self::new(arguments);
-        server.run();
-        Some(server)
+        let mut servers = (0..STARTS_MAX).map(|_| Self::new(arguments));
+        // Another process can take the free port first.
+        servers.find_map(|mut server| server.try_run().then_some(server))
     }
 
     fn new(arguments: &[&str]) -> Self {
@@ -64,6 +67,11 @@ impl RedisServer {
 
     /// Starts the process, again on the same port.
     pub(super) fn run(&mut self) {
+        assert!(self.try_run(), "redis-server ended");
+    }
+
+    /// Returns whether the process is ready.
+    fn try_run(&mut self) -> bool {
         let mut command = Command::new(program().unwrap());
         command
             .args(&self.arguments)
@@ -83,13 +91,10 @@ impl RedisServer {
         } else {
             "Ready to accept connections"
         };
-        let is_ready = |line: String| line.contains(ready);
-        assert!(
-            lines.any(|line| is_ready(line.unwrap())),
-            "redis-server ended"
-        );
+        let is_ready = lines.any(|line| line.unwrap().contains(ready));
         // A full pipe would block the server.
         std::thread::spawn(move || lines.for_each(drop));
+        is_ready
     }
 
     pub(super) fn kill(&mut self) {
