@@ -22,6 +22,9 @@ use super::status::{ClusterStatus, EngineStatus, ReplicaState, ReplicaStatus};
 /// How often the thread looks whether its replica still exists.
 const THREAD_CHECK: Duration = Duration::from_secs(1);
 
+/// How often a request that another replica serves looks whether that replica is gone.
+const GONE_CHECK: Duration = Duration::from_secs(1);
+
 /// A replica's handle to its cluster. Clones are the same replica.
 #[derive(Clone)]
 pub struct Cluster(Arc<Replica>);
@@ -214,6 +217,20 @@ impl Cluster {
             };
         }
         self.0.is_gone(who).await
+    }
+
+    /// Completes when a replica is gone for certain. It is only asked once its beat has expired.
+    pub async fn until_gone(&self, who: ReplicaRef) {
+        loop {
+            sleep(GONE_CHECK).await;
+            let is_living = matches!(
+                self.member(who.number),
+                Member::Living { incarnation, .. } if incarnation == who.incarnation
+            );
+            if !is_living && self.is_gone(who).await == Verdict::Gone {
+                return;
+            }
+        }
     }
 
     /// Tells the other replicas that this one is leaving.

@@ -4,6 +4,7 @@
 """
 
 import json
+import signal
 import sys
 import tempfile
 import threading
@@ -142,6 +143,28 @@ def stopped_replicas(machine):
     check_runs(machine, [load])
 
 
+def frozen_owner(machine):
+    """A replica that is frozen loses its sessions, and ends its copies when it wakes."""
+    frozen, other, _ = machine.replicas
+    with Load(other.port, 12, "frozen", ms=100, opened_at=frozen.port) as load:
+        time.sleep(1)
+        frozen.process.send_signal(signal.SIGSTOP)
+        time.sleep(14)
+        before = dict(load.outcomes)
+        time.sleep(2)
+        assert load.outcomes["ok"] > before["ok"], "no call works any more"
+        frozen.process.send_signal(signal.SIGCONT)
+        time.sleep(3)
+        for session in load.sessions:
+            answer = session.call(frozen.port, "run", {"token": f"woken-{session.id}"})
+            assert answer.result(), answer
+    print("  ", load.summary())
+    assert set(load.outcomes) <= {"ok", "retry", "replica_lost"}, (load.summary(), load.wrong[:3])
+    assert load.slowest < HANG_SECONDS, load.summary()
+    assert load.outcomes["replica_lost"] <= len(load.sessions), load.summary()
+    check_runs(machine, [load])
+
+
 def engine_away(machine):
     """Calls and new sessions do not need the engine; it gets everything back when it returns."""
     port = machine.balancer.port
@@ -176,6 +199,7 @@ CHECKS = [
     forged_headers_and_ids,
     killed_owners,
     stopped_replicas,
+    frozen_owner,
     engine_away,
 ]
 

@@ -16,7 +16,7 @@ RETRY_SECONDS = 0.2
 class Load:
     """Sessions that call the stub through one port, each in its own thread."""
 
-    def __init__(self, port, sessions, name, ms=20):
+    def __init__(self, port, sessions, name, ms=20, opened_at=None):
         self.port, self.name, self.ms = port, name, ms
         self.ended = threading.Event()
         self.outcomes = collections.Counter()
@@ -25,7 +25,7 @@ class Load:
         self.answered, self.lost = set(), set()
         self.wrong = []
         self.lock = threading.Lock()
-        self.sessions = [Session(port) for _ in range(sessions)]
+        self.sessions = [Session(opened_at or port) for _ in range(sessions)]
         self.threads = [
             threading.Thread(target=self.call_on, args=[number, session], daemon=True)
             for number, session in enumerate(self.sessions)

@@ -9,6 +9,7 @@ use actix_web::body::{BodyStream, BoxBody, SizedStream};
 use actix_web::http::StatusCode;
 use actix_web::http::header::{self, HeaderMap};
 use bytes::{Bytes, BytesMut};
+use futures_util::future::{FutureExt as _, LocalBoxFuture};
 use futures_util::stream::LocalBoxStream;
 use futures_util::{Stream, StreamExt as _};
 use tokio_util::sync::WaitForCancellationFutureOwned;
@@ -26,6 +27,8 @@ const WHOLE_MAX: u64 = 256 * 1024;
 pub(super) struct Streaming {
     /// The event that ends an event stream that broke off.
     pub(super) last_event: Option<Bytes>,
+    /// Completes when the replica is gone: a frozen one keeps its connections open.
+    pub(super) gone: LocalBoxFuture<'static, ()>,
     /// Ends the stream when the gateway stops.
     pub(super) closing: Option<Pin<Box<WaitForCancellationFutureOwned>>>,
     pub(super) _in_flight: TaskTrackerToken,
@@ -113,7 +116,11 @@ impl Stream for Relayed {
             body.is_over = true;
             return Poll::Ready(None);
         }
-        Poll::Ready(match ready!(body.body.poll_next_unpin(task)) {
+        let next = match body.streaming.gone.poll_unpin(task) {
+            Poll::Ready(()) => Some(Err("the replica is gone".to_owned())),
+            Poll::Pending => ready!(body.body.poll_next_unpin(task)),
+        };
+        Poll::Ready(match next {
             Some(Ok(part)) => {
                 body.is_between_events = part.ends_with(b"\n\n");
                 Some(Ok(part))

@@ -1,6 +1,7 @@
 //! Carries out the decisions about one request: reads its body, finds the owner of its session,
 //! sends it there, and waits while nobody can serve it.
 
+use std::pin::pin;
 use std::time::Duration;
 
 use actix_http::BoxedPayloadStream;
@@ -8,7 +9,7 @@ use actix_web::http::header::CONTENT_LENGTH;
 use actix_web::http::{Method, StatusCode};
 use actix_web::{FromRequest as _, HttpRequest, HttpResponse, web};
 use bytes::Bytes;
-use futures_util::future::ready;
+use futures_util::future::{Either, FutureExt as _, ready, select};
 use futures_util::stream::once;
 use tokio::time::{Instant, sleep};
 
@@ -364,17 +365,31 @@ impl Forwarding<'_> {
             body: body.clone(),
         };
         let client = PeerClient::of_worker(&cluster.hop_client_tls());
-        match client.send(&request).await {
-            Ok(answer) if headers::is_not_owner(&answer.headers) => Ok(Sent::NotOwner),
-            Ok(answer) => self.relay(answer, body).await,
-            Err(PeerError::NotSent(why)) => Ok(Sent::Unreachable(why)),
-            Err(PeerError::Broken(why)) => broken(body, why),
+        let sending = async {
+            match client.send(&request).await {
+                Ok(answer) if headers::is_not_owner(&answer.headers) => Ok(Sent::NotOwner),
+                Ok(answer) => self.relay(answer, (cluster, to), body).await,
+                Err(PeerError::NotSent(why)) => Ok(Sent::Unreachable(why)),
+                Err(PeerError::Broken(why)) => broken(body, why),
+            }
+        };
+        // A frozen replica keeps its connections open.
+        match select(pin!(sending), pin!(cluster.until_gone(to))).await {
+            Either::Left((sent, _)) => sent,
+            Either::Right(((), _)) => broken(body, "the replica is gone".to_owned()),
         }
     }
 
-    async fn relay(&self, answer: PeerAnswer, body: &Bytes) -> Result<Sent, RequestFailure> {
+    async fn relay(
+        &self,
+        answer: PeerAnswer,
+        (cluster, from): (&Cluster, ReplicaRef),
+        body: &Bytes,
+    ) -> Result<Sent, RequestFailure> {
         let is_stream = answer::is_stream(&answer.headers);
+        let cluster = cluster.clone();
         let streaming = || Streaming {
+            gone: async move { cluster.until_gone(from).await }.boxed_local(),
             last_event: last_event(&answer_kind(is_stream, body)),
             closing: (*self.request.method() == Method::GET)
                 .then(|| Box::pin(self.front.closing.clone().cancelled_owned())),
