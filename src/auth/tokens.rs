@@ -20,6 +20,7 @@ use super::webhook::{Webhook, WebhookSettings};
 use crate::credentials::{SubjectTokens, Web};
 use crate::id::Principal;
 use crate::protocol::{ErrorKind, Failure};
+use crate::telemetry::millis;
 
 /// Maximum cached valid tokens; more evict the least used.
 const KNOWN_MAX: usize = 10_000;
@@ -324,10 +325,6 @@ impl TokenVerifier {
         let message = "token verification is unavailable; retry later";
         Failure::new(ErrorKind::Overloaded, message).retry_after_ms(millis(RETRY_AFTER))
     }
-}
-
-fn millis(duration: Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

@@ -18,6 +18,7 @@ use super::mint::Mint;
 use super::records::Records;
 use super::replica::{ClusterError, ClusterSpec, Health, Replica};
 use super::status::{ClusterStatus, EngineStatus, ReplicaState, ReplicaStatus};
+use crate::telemetry::millis;
 
 /// How often the thread looks whether its replica still exists.
 const THREAD_CHECK: Duration = Duration::from_secs(1);
@@ -308,8 +309,4 @@ impl Cluster {
         }
         ClusterStatus { engine, replicas }
     }
-}
-
-fn millis(duration: Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }

@@ -39,6 +39,16 @@ pub struct ReplicaRef {
     pub incarnation: Incarnation,
 }
 
+#[cfg(test)]
+impl ReplicaRef {
+    pub(crate) fn of(number: u16, incarnation: u64) -> Self {
+        Self {
+            number: ReplicaNumber(number),
+            incarnation: Incarnation(incarnation),
+        }
+    }
+}
+
 impl fmt::Display for ReplicaRef {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}.{}", self.number, self.incarnation.0)

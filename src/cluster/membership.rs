@@ -51,7 +51,7 @@ impl Own {
 
 /// A replica that joined and did not leave.
 #[derive(Debug, Clone)]
-pub(super) struct Known {
+pub(super) struct KnownReplica {
     pub(super) replica: ReplicaRef,
     pub(super) address: String,
     /// The row of its last beat; `None` if this replica has never seen one.
@@ -64,7 +64,7 @@ pub(super) struct Known {
 /// All replicas that this replica knows.
 #[derive(Debug, Default)]
 pub(super) struct MemberTable {
-    pub(super) rows: BTreeMap<ReplicaNumber, Known>,
+    pub(super) rows: BTreeMap<ReplicaNumber, KnownReplica>,
     epoch: EngineEpoch,
     /// Since when the engine has shown one continuous epoch.
     settled: Option<Instant>,
@@ -85,18 +85,21 @@ impl MemberTable {
             row.is_living = false;
         }
         for (replica, address) in &answer.joined {
-            let row = self.rows.entry(replica.number).or_insert_with(|| Known {
-                replica: *replica,
-                address: address.clone(),
-                record: None,
-                is_living: false,
-                seen: None,
-            });
+            let row = self
+                .rows
+                .entry(replica.number)
+                .or_insert_with(|| KnownReplica {
+                    replica: *replica,
+                    address: address.clone(),
+                    record: None,
+                    is_living: false,
+                    seen: None,
+                });
             row.replica = *replica;
             row.address.clone_from(address);
         }
         for record in &answer.living {
-            let known = Known {
+            let known = KnownReplica {
                 replica: record.replica(),
                 address: record.address.clone(),
                 record: Some(record.clone()),
@@ -133,7 +136,7 @@ impl MemberTable {
     }
 }
 
-/// What remains to be done to know whether a replica is gone.
+/// The next step towards knowing whether a replica is gone.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Judgement {
     Decided(Verdict),
@@ -176,7 +179,7 @@ pub(super) fn judge_answer(who: ReplicaRef, answer: Option<ReplicaRef>) -> Verdi
     }
 }
 
-/// What a replica does after its beat.
+/// The reaction of a replica to the outcome of its beat.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum AfterBeat {
     Continue,
@@ -206,13 +209,6 @@ pub(super) fn after_beat(
 mod tests {
     use super::*;
 
-    fn replica(number: u16, incarnation: u64) -> ReplicaRef {
-        ReplicaRef {
-            number: ReplicaNumber(number),
-            incarnation: Incarnation(incarnation),
-        }
-    }
-
     fn record(number: u16, incarnation: u64) -> MemberRecord {
         MemberRecord {
             number: ReplicaNumber(number),
@@ -228,7 +224,7 @@ mod tests {
 
     fn answer(living: &[(u16, u64)], joined: &[(u16, u64)], mark: &str) -> BeatAnswer {
         let joined = joined.iter().map(|(number, incarnation)| {
-            let replica = replica(*number, *incarnation);
+            let replica = ReplicaRef::of(*number, *incarnation);
             (replica, format!("host:{number}"))
         });
         BeatAnswer {
@@ -245,8 +241,8 @@ mod tests {
     #[test]
     fn a_replica_is_gone_by_two_conditions_only() {
         use Judgement::{Ask, Decided};
-        let who = replica(2, 10);
-        let at = |incarnation| Some((replica(2, incarnation), "host:2"));
+        let who = ReplicaRef::of(2, 10);
+        let at = |incarnation| Some((ReplicaRef::of(2, incarnation), "host:2"));
         let table = [
             // Its beat is valid, whatever else is known.
             (Some(record(2, 10)), at(10), true, Decided(Verdict::Alive)),
@@ -269,8 +265,8 @@ mod tests {
         }
         let answers = [
             (Some(who), Verdict::Alive),
-            (Some(replica(2, 11)), Verdict::Gone),
-            (Some(replica(3, 10)), Verdict::Gone),
+            (Some(ReplicaRef::of(2, 11)), Verdict::Gone),
+            (Some(ReplicaRef::of(3, 10)), Verdict::Gone),
             (None, Verdict::Gone),
         ];
         for (answer, expected) in answers {

@@ -1,4 +1,4 @@
-//! What a replica knows of itself and of the others, and how it asks whether another is gone.
+//! The state of this replica and its view of the others; asks whether another replica is gone.
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
@@ -32,7 +32,7 @@ const GONE_MAX: usize = 64;
 /// Whether this replica can serve: each worker ran a task, and its own hop listener answered.
 pub type Health = Arc<dyn Fn() -> BoxFuture<'static, bool> + Send + Sync>;
 
-/// What a replica needs to join.
+/// The parts from which a replica is built.
 #[derive(Debug, Clone)]
 pub struct ClusterSpec {
     pub secret: ClusterSecret,
@@ -59,7 +59,7 @@ pub enum ClusterError {
     Thread(#[from] io::Error),
 }
 
-/// What a replica's handles, its beats and its questions share.
+/// State that the handles, the beats and the probes of a replica share.
 pub(super) struct Replica {
     pub(super) engine: Arc<dyn Engine>,
     pub(super) engine_address: String,

@@ -1,9 +1,9 @@
 //! Decides what a replica does with a request that names a session: the request belongs here, to
-//! another replica, or to nobody until it is claimed. Pure.
+//! another replica, or has to wait until a replica claims the session. Pure.
 
 use super::{Birthplace, Member, ReplicaNumber, ReplicaRef, Verdict};
 
-/// What a replica knows about the session of a request.
+/// Everything that a replica knows about the session of a request.
 #[derive(Clone, Copy, Debug)]
 pub struct Finding {
     /// This replica.
@@ -66,7 +66,7 @@ impl Attempt {
     }
 }
 
-/// What a replica does next with a request.
+/// The next step of a replica with a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
     /// Serve it as a single gateway would: the session is here, or does not exist.
@@ -85,7 +85,7 @@ pub enum Action {
     HandOn,
     /// Hold the request, and look again shortly.
     Wait,
-    /// Answer 503: nobody can decide it at the moment.
+    /// Answer 503: no replica can decide it at the moment.
     Unavailable,
 }
 
@@ -198,13 +198,6 @@ mod tests {
     use super::super::Incarnation;
     use super::*;
 
-    fn replica(number: u16, incarnation: u64) -> ReplicaRef {
-        ReplicaRef {
-            number: ReplicaNumber(number),
-            incarnation: Incarnation(incarnation),
-        }
-    }
-
     /// Replica 2 lives in its incarnation 20, the beat of replica 3 has expired, and no other
     /// replica is a member.
     fn member(number: ReplicaNumber) -> Member {
@@ -223,10 +216,10 @@ mod tests {
         }
     }
 
-    /// What replica 1 knows about a session that replica 2 minted, before it did anything.
+    /// The knowledge of replica 1 about a session that replica 2 minted, before it did anything.
     fn minted_by(birthplace: Birthplace) -> Finding {
         Finding {
-            me: replica(1, 10),
+            me: ReplicaRef::of(1, 10),
             is_leaving: false,
             birthplace,
             copy: OwnCopy::None,
@@ -262,7 +255,7 @@ mod tests {
 
     #[test]
     fn a_request_goes_to_the_known_owner_or_to_the_birthplace() {
-        let (two, three) = (replica(2, 20), replica(3, 30));
+        let (two, three) = (ReplicaRef::of(2, 20), ReplicaRef::of(3, 30));
         let table = [
             (HERE, None, Action::ReadRecord),
             (OF_2, None, Action::Hop(two)),
@@ -272,9 +265,9 @@ mod tests {
             (OF_4, Some(two), Action::Hop(two)),
             (OF_2, Some(three), Action::Probe(three)),
             // A newer incarnation replaced the known owner.
-            (HERE, Some(replica(2, 19)), Action::ReadRecord),
+            (HERE, Some(ReplicaRef::of(2, 19)), Action::ReadRecord),
             // This replica does not have it any more.
-            (OF_2, Some(replica(1, 10)), Action::ReadRecord),
+            (OF_2, Some(ReplicaRef::of(1, 10)), Action::ReadRecord),
         ];
         for (birthplace, known_owner, expected) in table {
             let finding = Finding {
@@ -289,7 +282,7 @@ mod tests {
     #[test]
     fn the_record_decides_when_the_birthplace_does_not() {
         use FoundRecord::{EngineAway, Free, Missing, Owned, Unsettled};
-        let (two, three) = (replica(2, 20), replica(3, 30));
+        let (two, three) = (ReplicaRef::of(2, 20), ReplicaRef::of(3, 30));
         let table = [
             // The only 404: the engine has no record.
             (Missing, false, Action::Serve),
@@ -301,18 +294,22 @@ mod tests {
             (Owned(two), true, Action::Hop(two)),
             (Owned(three), false, Action::Probe(three)),
             // It left, or it joined after the last beat.
-            (Owned(replica(4, 40)), false, Action::Probe(replica(4, 40))),
+            (
+                Owned(ReplicaRef::of(4, 40)),
+                false,
+                Action::Probe(ReplicaRef::of(4, 40)),
+            ),
             // A newer incarnation replaced it.
-            (Owned(replica(2, 19)), false, Action::Claim),
-            (Owned(replica(2, 19)), true, Action::HandOn),
-            (Owned(replica(3, 29)), false, Action::Claim),
+            (Owned(ReplicaRef::of(2, 19)), false, Action::Claim),
+            (Owned(ReplicaRef::of(2, 19)), true, Action::HandOn),
+            (Owned(ReplicaRef::of(3, 29)), false, Action::Claim),
             // A former or the present incarnation of this replica, which has no copy.
-            (Owned(replica(1, 9)), false, Action::Claim),
-            (Owned(replica(1, 10)), false, Action::Claim),
+            (Owned(ReplicaRef::of(1, 9)), false, Action::Claim),
+            (Owned(ReplicaRef::of(1, 10)), false, Action::Claim),
             // Another process has this replica's number.
-            (Owned(replica(1, 11)), false, Action::Wait),
+            (Owned(ReplicaRef::of(1, 11)), false, Action::Wait),
             // The members are older than the record.
-            (Owned(replica(2, 21)), false, Action::Hop(two)),
+            (Owned(ReplicaRef::of(2, 21)), false, Action::Hop(two)),
         ];
         for (record, is_leaving, expected) in table {
             let finding = Finding {
@@ -329,7 +326,11 @@ mod tests {
         use Attempt::{Answers, NotOwner, Unreachable};
         use FoundRecord::{Owned, Unread};
         use Verdict::{Alive, Gone, Unknown};
-        let (two, three, four) = (replica(2, 20), replica(3, 30), replica(4, 40));
+        let (two, three, four) = (
+            ReplicaRef::of(2, 20),
+            ReplicaRef::of(3, 30),
+            ReplicaRef::of(4, 40),
+        );
         let table = [
             (Unread, (two, NotOwner), Action::ReadRecord),
             (Owned(two), (two, NotOwner), Action::Wait),
@@ -355,7 +356,7 @@ mod tests {
             (Owned(three), (two, NotOwner), Action::Probe(three)),
             (
                 Owned(two),
-                (replica(2, 19), Unreachable(Gone)),
+                (ReplicaRef::of(2, 19), Unreachable(Gone)),
                 Action::Hop(two),
             ),
         ];

@@ -46,7 +46,7 @@ pub struct Front {
     pub(super) closing: CancellationToken,
     /// The open channels of HTTP+SSE.
     pub(super) channels: SseChannels,
-    /// What is known about sessions of other replicas; `None` for a single gateway.
+    /// Caches about sessions of other replicas; `None` for a single gateway.
     pub(super) known_sessions: Option<Box<KnownSessions>>,
     /// Tracks requests and event streams until they are completely answered.
     pub(super) in_flight: TaskTracker,

@@ -73,7 +73,7 @@ pub(super) fn mint(cluster: Option<&Cluster>) -> Arc<dyn Mint> {
     cluster.map_or_else(|| Arc::new(RandomMint) as _, Cluster::mint)
 }
 
-/// What sessions need to know of the cluster; `None` for a single gateway.
+/// The access of sessions to the cluster; `None` for a single gateway.
 pub(super) fn replicas(config: &Config, cluster: Option<&Cluster>) -> Option<Replicas> {
     let settings = ReplicaSettings {
         requires_engine: config.cluster.require_engine,

@@ -60,7 +60,7 @@ impl SandboxHost {
         self.0.support.get_or_init(kernel_support).await
     }
 
-    /// What [`Self::detect`] found; nothing before.
+    /// The result of [`Self::detect`]; before that, a kernel that offers nothing.
     pub fn support(&self) -> KernelSupport {
         self.0.support.get().cloned().unwrap_or_default()
     }

@@ -9,13 +9,12 @@ use tokio::sync::oneshot;
 use tokio::time::{sleep, timeout};
 
 use crate::cluster::{ClaimError, EngineError, OwnCopy, SaveError, StoredRecord};
-use crate::downstream::SubscriptionKey;
 use crate::id::SessionId;
+use crate::sessions::SessionContext;
 use crate::sessions::message::SessionCommand;
 use crate::sessions::replicas::{Claimed, Confirmed, Replicas, parsed};
 use crate::sessions::session_record::SessionRecord;
 use crate::sessions::session_registry::SessionLookup;
-use crate::sessions::{SessionContext, seconds};
 use crate::store::StoreError;
 use crate::telemetry::Counter;
 
@@ -98,26 +97,13 @@ impl<'s> Moves<'s> {
         }
     }
 
-    /// Registers a session that was taken over, with its log level and subscriptions.
+    /// Registers a session that was taken over.
     fn register(&self, id: SessionId, record: &SessionRecord) {
-        let context = self.context;
-        let idle = seconds(context.calls.settings.load().idle_timeout);
-        context.registry.insert_dormant(id, record, idle, idle);
-        let downstreams = &context.calls.downstreams;
-        if let Some(level) = record.level {
-            downstreams.subscription_registry().set_level(id, level);
-        }
-        let caller = record.caller(id);
-        for subscription in &record.subscriptions {
-            let Some(server) = downstreams.get(&subscription.server) else {
-                continue;
-            };
-            let key = server.connection_key_for(&caller);
-            let watched = SubscriptionKey::new(server.name(), &key, &subscription.native);
-            if let Err(failure) = context.calls.watch(watched, id, &caller) {
-                log::debug!(session:% = id; "subscription not restored: {}", failure.message);
-            }
-        }
+        let downstreams = &self.context.calls.downstreams;
+        self.context
+            .register_dormant(id, record, None, |name, caller| {
+                Some(downstreams.get(name)?.connection_key_for(caller))
+            });
     }
 
     /// Gives up the sessions that are quiet, and those that become so soon, so that other replicas

@@ -44,7 +44,7 @@ struct Copy {
     term: Term,
 }
 
-/// What became of a session that this replica wanted to own.
+/// The outcome of claiming a session for this replica.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Claimed {
     Here,

@@ -3,14 +3,17 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
-use crate::downstream::{SeparationReasons, ServerSettings, SubscriptionKey, separated_servers};
+use crate::downstream::{
+    Caller, ConnectionKey, SeparationReasons, ServerSettings, SubscriptionKey, separated_servers,
+};
 use crate::id::{ServerName, SessionId};
 use crate::protocol::{ErrorKind, Failure};
 use crate::sessions::all_sessions::{FoundSession, Sessions, is_ending};
-use crate::sessions::seconds;
-use crate::sessions::session_record::{RECORDS, StoredSession, stored_sessions};
+use crate::sessions::session_record::{RECORDS, SessionRecord, StoredSession, stored_sessions};
 use crate::sessions::session_registry::SessionLookup;
+use crate::sessions::{SessionContext, seconds};
 use crate::store::StoreError;
 use crate::telemetry::Counter;
 
@@ -104,25 +107,42 @@ impl Sessions {
         servers: &[Arc<ServerSettings>],
         separated: &HashMap<&ServerName, SeparationReasons>,
     ) {
-        let context = self.context();
-        let (id, record) = (stored.id, &stored.record);
+        let key_of = |name: &ServerName, caller: &Caller| {
+            let server = servers.iter().find(|server| server.name == *name)?;
+            let reasons = separated.get(name).copied().unwrap_or_default();
+            Some(server.connection_key_for(caller, reasons))
+        };
         // The record does not say when the session was last used. Its expiry is the latest time
         // until which the client can rely on the session.
-        let idle = seconds(context.calls.settings.load().idle_timeout);
-        let left = stored.expires_in.map_or(idle, seconds).min(idle);
-        let registry = &context.registry;
-        registry.insert_dormant(id, record, left, idle);
-        let subscription_registry = context.calls.downstreams.subscription_registry();
+        let context = self.context();
+        context.register_dormant(stored.id, &stored.record, stored.expires_in, key_of);
+    }
+}
+
+impl SessionContext {
+    /// Registers a session without an actor, with its log level and subscriptions. It ends after
+    /// `left` if its client does not return, at most after `idle_timeout`. `key_of` chooses the
+    /// connection to a server; a subscription without one is dropped.
+    pub(super) fn register_dormant(
+        &self,
+        id: SessionId,
+        record: &SessionRecord,
+        left: Option<Duration>,
+        key_of: impl Fn(&ServerName, &Caller) -> Option<ConnectionKey>,
+    ) {
+        let idle = seconds(self.calls.settings.load().idle_timeout);
+        let left = left.map_or(idle, seconds).min(idle);
+        self.registry.insert_dormant(id, record, left, idle);
         if let Some(level) = record.level {
-            subscription_registry.set_level(id, level);
+            let levels = self.calls.downstreams.subscription_registry();
+            levels.set_level(id, level);
         }
+        let caller = record.caller(id);
         for subscription in &record.subscriptions {
-            let mut servers = servers.iter();
-            if let Some(server) = servers.find(|server| server.name == subscription.server) {
-                let reasons = separated.get(&server.name).copied().unwrap_or_default();
-                let key = server.connection_key_for(&record.caller(id), reasons);
-                let watched = SubscriptionKey::new(&server.name, &key, &subscription.native);
-                if let Err(failure) = context.calls.watch(watched, id, &record.caller(id)) {
+            let server = &subscription.server;
+            if let Some(key) = key_of(server, &caller) {
+                let watched = SubscriptionKey::new(server, &key, &subscription.native);
+                if let Err(failure) = self.calls.watch(watched, id, &caller) {
                     log::debug!(session:% = id; "subscription not restored: {}", failure.message);
                 }
             }

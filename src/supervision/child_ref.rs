@@ -15,6 +15,7 @@ use super::machine::{ChildEvent, FailureStreak};
 use super::policy::Settings;
 use super::spec::Start;
 use super::view::{ChildPhase, ChildView};
+use crate::telemetry::millis;
 
 /// The value that a ready child offers to its callers, such as a struct of recipients.
 pub trait ChildValue: Clone + Send + Sync + Unpin + 'static {}
@@ -414,8 +415,4 @@ impl<T: ChildValue> ChildRef<T> {
                 .map(drop),
         );
     }
-}
-
-fn millis(duration: Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }

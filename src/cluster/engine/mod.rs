@@ -35,7 +35,7 @@ pub enum EngineError {
     Damaged,
 }
 
-/// What is done to one record.
+/// An operation on one record.
 #[derive(Debug, Clone)]
 pub enum RecordOrder {
     /// Writes a new record with term 1.

@@ -19,10 +19,7 @@ const LONG: Duration = Duration::from_secs(3600);
 const SHORT: Duration = Duration::from_millis(40);
 
 fn replica(number: u16, incarnation: u64) -> ReplicaRef {
-    ReplicaRef {
-        number: ReplicaNumber(number),
-        incarnation: Incarnation(incarnation),
-    }
+    ReplicaRef::of(number, incarnation)
 }
 
 fn redis(server: &RedisServer, prefix: &str) -> Arc<dyn Engine> {

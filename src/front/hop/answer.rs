@@ -23,7 +23,7 @@ use crate::transport::PeerAnswer;
 /// breaks off can still be replaced by a failure.
 const WHOLE_MAX: u64 = 256 * 1024;
 
-/// What a streamed answer needs besides its parts.
+/// The ways in which a streamed answer ends, besides its last part.
 pub(super) struct Streaming {
     /// The event that ends an event stream that broke off.
     pub(super) last_event: Option<Bytes>,

@@ -1,5 +1,5 @@
 //! Carries out the decisions about one request: reads its body, finds the owner of its session,
-//! sends it there, and waits while nobody can serve it.
+//! sends it there, and waits while no replica can serve it.
 
 use std::pin::pin;
 use std::time::Duration;
@@ -53,7 +53,7 @@ pub(super) struct Forwarding<'a> {
     pub(super) id: SessionId,
 }
 
-/// What the search for the owner of a session has found.
+/// Findings of the search for the owner of a session.
 struct Search<'k> {
     record: FoundRecord,
     stored: Option<StoredRecord>,
@@ -70,8 +70,8 @@ impl Search<'_> {
     }
 }
 
-/// What follows from one action.
-enum Step {
+/// The consequence of one action.
+enum RouteStep {
     Answered(HttpResponse),
     /// The request is served here.
     Serve,
@@ -186,10 +186,10 @@ impl Forwarding<'_> {
             let finding = self.finding(moves, search.record, search.attempt);
             let action = finding.action(|number| cluster.member(number));
             match self.carry_out(action, moves, &mut search, body).await? {
-                Step::Answered(response) => return Ok(Some(response)),
-                Step::Serve => return Ok(None),
-                Step::Again => {}
-                Step::Wait => {
+                RouteStep::Answered(response) => return Ok(Some(response)),
+                RouteStep::Serve => return Ok(None),
+                RouteStep::Again => {}
+                RouteStep::Wait => {
                     search.forget();
                     self.wait(&mut search).await?;
                 }
@@ -203,46 +203,46 @@ impl Forwarding<'_> {
         moves: &Moves<'_>,
         search: &mut Search<'_>,
         body: &Bytes,
-    ) -> Result<Step, RequestFailure> {
+    ) -> Result<RouteStep, RequestFailure> {
         let cluster = moves.replicas.cluster();
         Ok(match action {
-            Action::Serve => Step::Serve,
+            Action::Serve => RouteStep::Serve,
             Action::Hop(to) => match self.send(cluster, to, body, false).await? {
                 Sent::Answered(response) => {
                     self.known.set_owner(self.id, to);
-                    Step::Answered(response)
+                    RouteStep::Answered(response)
                 }
                 Sent::NotOwner => {
                     self.known.forget_owner(self.id);
                     search.attempt = Some((to, Attempt::NotOwner));
-                    Step::Again
+                    RouteStep::Again
                 }
                 Sent::Unreachable(why) => {
                     log::debug!(session:% = self.id, why; "could not forward a request");
                     let verdict = cluster.is_gone(to).await;
                     search.attempt = Some((to, Attempt::Unreachable(verdict)));
-                    Step::Again
+                    RouteStep::Again
                 }
             },
             Action::Probe(to) => {
                 let verdict = cluster.is_gone(to).await;
                 search.attempt = Some((to, Attempt::of_probe(verdict)));
-                Step::Again
+                RouteStep::Again
             }
             Action::ReadRecord => {
                 (search.record, search.stored) = self.read(moves).await;
-                Step::Again
+                RouteStep::Again
             }
             Action::Claim => match self.claim(moves, search.stored.take()).await? {
-                true => Step::Serve,
-                false => Step::Wait,
+                true => RouteStep::Serve,
+                false => RouteStep::Wait,
             },
             Action::Confirm => match self.confirm(moves).await? {
-                true => Step::Serve,
-                false => Step::Wait,
+                true => RouteStep::Serve,
+                false => RouteStep::Wait,
             },
             Action::HandOn => self.hand_on(moves, search.stored.take(), body).await?,
-            Action::Wait => Step::Wait,
+            Action::Wait => RouteStep::Wait,
             Action::Unavailable => {
                 return Err(unavailable(
                     "the engine of the cluster, which knows the session's owner, is unavailable",
@@ -257,7 +257,7 @@ impl Forwarding<'_> {
         moves: &Moves<'_>,
         stored: Option<StoredRecord>,
         body: &Bytes,
-    ) -> Result<Step, RequestFailure> {
+    ) -> Result<RouteStep, RequestFailure> {
         if let Some(stored) = stored {
             moves.replicas.release_unheld(self.id, &stored).await;
         }
@@ -270,9 +270,9 @@ impl Forwarding<'_> {
         Ok(match self.send(cluster, to, body, true).await? {
             Sent::Answered(response) => {
                 self.known.set_owner(self.id, to);
-                Step::Answered(response)
+                RouteStep::Answered(response)
             }
-            Sent::NotOwner | Sent::Unreachable(_) => Step::Wait,
+            Sent::NotOwner | Sent::Unreachable(_) => RouteStep::Wait,
         })
     }
 

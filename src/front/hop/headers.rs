@@ -85,7 +85,7 @@ pub(in crate::front) fn hopped(request: &HttpRequest) -> Option<Hopped> {
     request.extensions().get::<Hopped>().cloned()
 }
 
-/// What the receiver cannot see itself.
+/// Facts about the client that the receiver cannot see itself.
 pub(super) struct Origin {
     pub(super) client: Option<IpAddr>,
     pub(super) is_local: bool,
@@ -165,7 +165,6 @@ pub(super) fn is_not_owner(headers: &HeaderMap) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cluster::{Incarnation, ReplicaNumber};
 
     fn headers(lines: &[(&'static str, &'static str)]) -> HeaderMap {
         let lines = lines.iter().map(|(name, value)| {
@@ -188,10 +187,7 @@ mod tests {
             ("mcpvisor-take", "1"),
             ("x-once", "1"),
         ]);
-        let to = ReplicaRef {
-            number: ReplicaNumber(2),
-            incarnation: Incarnation(30),
-        };
+        let to = ReplicaRef::of(2, 30);
         let origin = Origin {
             client: Some([198, 51, 100, 7].into()),
             is_local: false,
@@ -218,10 +214,7 @@ mod tests {
 
     #[test]
     fn the_principal_of_a_connection_survives_the_hop() {
-        let to = ReplicaRef {
-            number: ReplicaNumber(2),
-            incarnation: Incarnation(30),
-        };
+        let to = ReplicaRef::of(2, 30);
         let principal = Principal::of("tls", "spiffe://host/ünïque");
         let origin = Origin {
             client: None,

@@ -1,4 +1,4 @@
-//! What happens to a request whose connection to another replica broke after it was sent. Pure.
+//! Decides about a request whose connection to another replica broke after it was sent. Pure.
 
 use bytes::Bytes;
 

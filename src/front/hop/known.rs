@@ -1,4 +1,4 @@
-//! What a replica remembers about sessions of other replicas, and the limit of held requests.
+//! Caches of a replica about sessions of other replicas, and the limit of held requests.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;

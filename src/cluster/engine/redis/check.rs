@@ -1,4 +1,4 @@
-//! What operators should know about an engine before they use it.
+//! Checks an engine before replicas use it: version, role and policy for a full memory.
 
 use redis::Cmd;
 use tokio::time::timeout;
@@ -15,7 +15,7 @@ pub struct EngineFacts {
     pub version: String,
     /// `valkey` or `redis`.
     pub kind: String,
-    /// What the engine does when its memory is full.
+    /// Policy for a full memory (`maxmemory-policy`).
     pub eviction: String,
     pub is_primary: bool,
 }

@@ -43,7 +43,7 @@ pub(super) struct Link {
 
 struct Current {
     connection: Option<MultiplexedConnection>,
-    /// Of the node that the connection leads to.
+    /// Epoch of the node that the connection leads to.
     node: (String, u16),
     number: u64,
     /// Why there is no connection.

@@ -23,7 +23,7 @@ use crate::cluster::ids::{Incarnation, REPLICAS_MAX, ReplicaNumber, ReplicaRef};
 pub use address::{EngineSpec, InvalidEngine};
 pub use check::{EngineFacts, check_engine};
 use link::Link;
-use rows::{answer_of, entry, joined_of, member_of, millis, owner_text, row, run_id};
+use rows::{answer_of, entry, joined_of, lifetime, member_of, owner_text, row, run_id};
 use scripts::SCRIPTS;
 
 /// The engine behind an address. All keys begin with one prefix.
@@ -77,7 +77,7 @@ impl RedisEngine {
                 script
                     .arg(owner.to_string())
                     .arg(&record[..])
-                    .arg(millis(ttl));
+                    .arg(lifetime(ttl));
             }
             RecordOrder::Save {
                 owner,
@@ -87,7 +87,7 @@ impl RedisEngine {
             } => {
                 let script = call(commands, &SCRIPTS.save, &[&key]);
                 script.arg(owner.to_string()).arg(term.0);
-                script.arg(&record[..]).arg(millis(ttl));
+                script.arg(&record[..]).arg(lifetime(ttl));
             }
             RecordOrder::Field {
                 owner,
@@ -132,7 +132,7 @@ impl RedisEngine {
         script
             .arg(member.incarnation.0)
             .arg(row(&member))
-            .arg(millis(ttl));
+            .arg(lifetime(ttl));
         commands.cmd("HGETALL").arg(self.key("members"));
         let keys: Vec<_> = (1..=REPLICAS_MAX)
             .map(|number| self.member_key(ReplicaNumber(number)))
@@ -218,7 +218,7 @@ impl Engine for RedisEngine {
         let keys = [self.member_key(member.number), self.key("members")];
         let script = call(&mut commands, &SCRIPTS.take, &[&keys[0], &keys[1]]);
         script.arg(member.incarnation.0).arg(&member.instance);
-        script.arg(row(&member)).arg(millis(ttl));
+        script.arg(row(&member)).arg(lifetime(ttl));
         script.arg(member.number.0).arg(entry(&member));
         self.ask(commands)
     }

@@ -8,12 +8,11 @@ use redis::{Value, from_redis_value};
 
 use super::{EngineError, MemberRecord, RecordAnswer, ReplicaNumber, ReplicaRef};
 use crate::cluster::ids::{Incarnation, Term};
+use crate::telemetry::millis;
 
-pub(super) fn millis(duration: Duration) -> u64 {
-    // The engine refuses a lifetime of zero.
-    u64::try_from(duration.as_millis())
-        .unwrap_or(u64::MAX)
-        .max(1)
+/// A lifetime in milliseconds; the engine refuses zero.
+pub(super) fn lifetime(duration: Duration) -> u64 {
+    millis(duration).max(1)
 }
 
 pub(super) fn owner_text(owner: Option<ReplicaRef>) -> String {

@@ -1,4 +1,4 @@
-//! What the engine does atomically, in Lua.
+//! Scripts in Lua, which the engine runs atomically.
 //!
 //! A record is a hash: `t` term, `o` owner (empty after a release), `l` lifetime in
 //! milliseconds, `r` sealed record, and fields whose names begin with `f`. Scripts about records answer status, term and owner; a status is 1 for done, 0
