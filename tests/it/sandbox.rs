@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{FlockOperation, flock};
 use serde_json::{Value, json};
 
+use crate::operating::run;
 use crate::support::{Client, Gateway, Setup, quick, signal, text_of, until};
 
 /// Attacks that no level blocks yet: the shared caches, and in standard the network.
@@ -234,6 +235,26 @@ async fn an_end_that_the_sandbox_caused_says_how_to_allow_it() {
     let advice = "allow with sandbox = { write = [\"/usr/forbidden-by-sandbox\"] }";
     let exit = exit.await;
     assert!(exit.contains(advice), "{exit}");
+}
+
+/// `mcp-server-fetch` installs a package at its first call, and only its call fails.
+#[tokio::test]
+async fn a_refusal_that_ends_no_server_is_explained_in_its_log() {
+    let setup = Setup::new(&format!(
+        "{}[servers.writer]\ncommand = \"sh\"\nargs = [\"-c\", \
+         \"(echo x > /usr/forbidden-by-sandbox); exec $0 example-server\", \"${{MCPVISOR_EXE}}\"]\n\
+         sandbox = \"standard\"\n",
+        quick(),
+    ));
+    let gateway = setup.serve().await;
+    gateway.all_up().await;
+    let advice = "allow with sandbox = { write = [\"/usr/forbidden-by-sandbox\"] }";
+    let logs = until("the advice in its log", || async {
+        let logs = run(&gateway, &["servers", "logs", "writer"]).await.unwrap();
+        logs.contains(advice).then_some(logs)
+    });
+    let logs = logs.await;
+    assert_eq!(logs.matches(advice).count(), 1, "{logs}");
 }
 
 /// The launcher ends as the server ended, and passes signals on to it.

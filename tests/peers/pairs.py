@@ -52,7 +52,7 @@ def until(what, condition):
         except (OSError, ValueError):
             pass
         time.sleep(0.02)
-    raise TimeoutError(f"waited in vain until {what}")
+    raise TimeoutError(f"waited without result until {what}")
 
 
 def free_port():

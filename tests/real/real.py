@@ -41,6 +41,9 @@ def main():
     passed, failed, known = (
         sum(table.count(kind) for table in tables.values()) for kind in ["ok", "FAILED", "known"]
     )
+    # Once more at the end, which is what a log that was cut still contains.
+    for table in tables.values():
+        table.show_failures()
     if known:
         print(f"\n{known} steps fail for known reasons")
     print(f"\n{passed} passed, {failed} failed")

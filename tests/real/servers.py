@@ -20,8 +20,10 @@ SIMPLE = {"progress": "it reports none", "cancel": "it has no slow tool", "quest
 class Server:
     """A server, and what is expected of it."""
 
-    def __init__(self, name, call, progress=None, question=None, command=None, start=None, path="/mcp"):
+    def __init__(self, name, call, progress=None, question=None, command=None, start=None, path="/mcp", write=()):
         self.name, self.path = name, path
+        # What the sandbox lets it write besides its own places.
+        self.write = list(write)
         # Each is a tool, its arguments, and a text of its answer.
         self.call, self.progress, self.question = call, progress, question
         # Behind stdio: the command. Otherwise: gives the command for a port.
@@ -48,7 +50,10 @@ class Server:
     def config(self):
         if self.command:
             program, *arguments = self.command
-            return f"[servers.{self.name}]\ncommand = {json.dumps(program)}\nargs = {json.dumps(arguments)}\n"
+            sandbox = f"sandbox = {{ write = {json.dumps(self.write)} }}\n" if self.write else ""
+            return (
+                f"[servers.{self.name}]\ncommand = {json.dumps(program)}\nargs = {json.dumps(arguments)}\n{sandbox}"
+            )
         return f'[servers.{self.name}]\nurl = "http://127.0.0.1:{self.port}{self.path}"\n'
 
 
@@ -131,6 +136,8 @@ def servers(place, directory, page):
             "fetch",
             ("fetch", {"url": page}, "a page"),
             command=[*place.installed("servers", "mcp-server-fetch"), "--ignore-robots-txt", "--allow-private-ips"],
+            # Where there is a Node, it installs a package of npm among its own files at its first call.
+            write=[str(place.root / "servers")],
         ),
         fastmcp("fastmcp-2-stdio", command=place.python("sdk-1", tiny, "stdio")),
         fastmcp("fastmcp-2-http", start=lambda port: (place.python("sdk-1", tiny, "http", str(port)), {})),

@@ -35,7 +35,7 @@ def until(what, condition, patience=PATIENCE):
         except (OSError, ValueError, KeyError, Failed) as error:
             last = error
         time.sleep(0.05)
-    raise Failed(f"waited {patience:.0f} s in vain until {what}" + (f": {last}" if last else ""))
+    raise Failed(f"waited {patience:.0f} s without result until {what}" + (f": {last}" if last else ""))
 
 
 def free_port():
@@ -251,15 +251,20 @@ class Table:
             words = [cells.get(step, ("none", ""))[0] for step in self.steps]
             shown = "  ".join(f"{'–' if word == 'none' else word:<8}" for word in words)
             print(f"{row:<{width}}  {shown}")
-        told = {"FAILED": "failed", "known": "known to fail", "none": "not tried"}
-        for kind, words in told.items():
-            for row, cells in self.rows.items():
-                reasons = {}
-                for step, (outcome, reason) in cells.items():
-                    if outcome == kind:
-                        reasons.setdefault(reason, []).append(step)
-                for reason, steps in reasons.items():
-                    print(f"  {words}: {row}: {', '.join(steps)}: {reason}")
+        self.show_reasons("known", "known to fail")
+        self.show_reasons("none", "not tried")
+
+    def show_failures(self):
+        self.show_reasons("FAILED", "failed")
+
+    def show_reasons(self, kind, words):
+        for row, cells in self.rows.items():
+            reasons = {}
+            for step, (outcome, reason) in cells.items():
+                if outcome == kind:
+                    reasons.setdefault(reason, []).append(step)
+            for reason, steps in reasons.items():
+                print(f"  {words}: {row}: {', '.join(steps)}: {reason}")
 
     def count(self, kind):
         cells = [cell for row in self.rows.values() for cell in row.values()]

@@ -66,7 +66,8 @@ impl StdoutReader {
         let log = self.log.clone();
         let tail = Rc::<RefCell<TailLines>>::default();
         let sink = Rc::clone(&self.sink);
-        let stderr = stderr::read(stderr, log, Rc::clone(&tail), sink);
+        let confinement = self.confinement.clone();
+        let stderr = stderr::read(stderr, log, Rc::clone(&tail), sink, confinement);
         let stderr = AbortOnDropHandle::new(actix_rt::spawn(stderr));
 
         let end = self.read(stdout, &mut writer).await;

@@ -168,7 +168,7 @@ async fn serve(
     let authorization = request.headers().get("authorization");
     let authorization = authorization.map_or("", |value| value.to_str().unwrap());
     match request.path() {
-        // OpenID Connect Discovery alone: RFC 8414 is asked for first, in vain.
+        // OpenID Connect Discovery alone: it has no metadata of RFC 8414, which is requested first.
         "/.well-known/openid-configuration" => HttpResponse::Ok().json(json!({
             "issuer": url,
             "authorization_endpoint": format!("{url}/authorize"),

@@ -423,7 +423,7 @@ fn calls_wait_for_a_restart_where_that_is_configured() {
         assert!(waiting.is_waiting(), "{:?}", waiting.messages());
         pass(seconds(2)).await;
         waiting.result();
-        // The wait is not in vain: an attempt after the patience is not waited for.
+        // A call does not wait for an attempt that is due after its patience.
         server.crash("gone");
         server.refuse_links(Some("still gone"));
         settle().await;

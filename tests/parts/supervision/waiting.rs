@@ -42,7 +42,10 @@ fn a_caller_waits_for_a_restart_but_not_in_vain() {
             .await
             .unwrap_err();
         assert_eq!(away.phase, ChildPhase::Backoff);
-        assert!(start.elapsed() < Duration::from_secs(1), "waited in vain");
+        assert!(
+            start.elapsed() < Duration::from_secs(1),
+            "waited without result"
+        );
         let up = child.wait_up(start + Duration::from_secs(5)).await.unwrap();
         assert_eq!(up.generation, 2);
         assert_eq!(start.elapsed().as_secs(), 4);

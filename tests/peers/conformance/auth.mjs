@@ -23,7 +23,7 @@ async function until(what, condition) {
   for (;;) {
     const found = await condition().catch(() => undefined);
     if (found) return found;
-    if (Date.now() > deadline) throw new Error(`waited in vain until ${what}`);
+    if (Date.now() > deadline) throw new Error(`waited without result until ${what}`);
     await pause(20);
   }
 }

@@ -112,7 +112,7 @@ export async function until(what, condition) {
   for (;;) {
     const found = await condition();
     if (found) return found;
-    if (Date.now() > deadline) throw new Error(`waited in vain until ${what}`);
+    if (Date.now() > deadline) throw new Error(`waited without result until ${what}`);
     await new Promise((wake) => setTimeout(wake, 20));
   }
 }

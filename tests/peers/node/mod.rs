@@ -285,7 +285,10 @@ pub(crate) fn wait_until<T>(what: &str, mut condition: impl FnMut() -> Option<T>
         if let Some(found) = condition() {
             return found;
         }
-        assert!(Instant::now() < deadline, "waited in vain until {what}");
+        assert!(
+            Instant::now() < deadline,
+            "waited without result until {what}"
+        );
         pause();
     }
 }
