@@ -60,16 +60,16 @@ pub(super) fn new_file() -> String {
 pub fn default_file() -> String {
     let mut text = HEAD.to_owned();
     for key in keys::tables() {
-        match key.table {
+        match &key.table {
             Some(table) if key.name == "servers" => {
                 text.push_str(EXAMPLE_SERVER);
-                servers(&mut text, &table);
+                servers(&mut text, table);
             }
             Some(table) if let Some(header) = example_header(key.name) => {
                 text.push('\n');
                 comment(&mut text, "# ", &table.about);
                 text.push_str(&format!("# {header}\n"));
-                let (tables, keys) = split(&table);
+                let (tables, keys) = split(table);
                 keys.iter().for_each(|key| commented_key(&mut text, key));
                 for (inner_key, inner) in tables {
                     let header = header.trim_end_matches(']');
@@ -81,7 +81,7 @@ pub fn default_file() -> String {
                 text.push('\n');
                 comment(&mut text, "# ", &table.about);
                 text.push_str(&format!("[{}]\n", key.name));
-                let (tables, keys) = split(&table);
+                let (tables, keys) = split(table);
                 keys.iter().for_each(|key| gateway_key(&mut text, key));
                 for (inner_key, inner) in tables {
                     let header = format!("[{}.{}]", key.name, inner_key.name);

@@ -8,7 +8,7 @@ use super::keys;
 /// JSON Schema (draft 2020-12) of the file as JSON. It covers every key; constraints that a schema
 /// cannot express, such as the range of a duration, are checked only by `mcpvisor check`.
 pub fn schema() -> Json {
-    let mut schema = table_schema(&keys::tables());
+    let mut schema = table_schema(keys::tables());
     schema["$schema"] = json!("https://json-schema.org/draft/2020-12/schema");
     schema["title"] = json!("config.toml of mcpvisor");
     schema["$defs"] = json!({

@@ -2,6 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
+use std::sync::LazyLock;
 use std::thread;
 use std::time::Duration;
 
@@ -78,6 +79,11 @@ pub struct FrontSettings {
     pub connections_max: Option<usize>,
 }
 
+/// The processors that this process may use. The system reads several files to tell, and the
+/// settings have defaults in many places.
+static PROCESSORS: LazyLock<usize> =
+    LazyLock::new(|| thread::available_parallelism().map_or(1, usize::from));
+
 impl Default for FrontSettings {
     fn default() -> Self {
         Self {
@@ -97,7 +103,7 @@ impl Default for FrontSettings {
             forwarded_headers: Vec::new(),
             reads_users: false,
             keeps_tokens: false,
-            workers: thread::available_parallelism().map_or(1, usize::from),
+            workers: *PROCESSORS,
             body_max: 16 << 20,
             bytes_in_flight_max: 256 << 20,
             peer_share: 10,

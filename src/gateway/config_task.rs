@@ -9,6 +9,7 @@ use tokio::sync::mpsc;
 use super::applied_config::AppliedConfig;
 use super::config_file::{ConfigFile, Reading};
 use super::config_reader::ConfigReader;
+use super::configured::has_sandboxes;
 use super::server_times;
 use super::service::{self, ServiceState};
 use crate::admin::{ConfigAnswer, ConfigRequest};
@@ -61,8 +62,6 @@ impl ConfigTask {
     /// Runs until the terminal is closed.
     pub(super) async fn run(mut self) {
         service::notify(ServiceState::Ready(self.applied.summary()));
-        // A later configuration can contain the first program.
-        self.applied.sandbox().detect().await;
         loop {
             tokio::select! {
                 () = self.reader.changed() => {
@@ -70,7 +69,7 @@ impl ConfigTask {
                     match &reading {
                         // A change through the API has already been applied.
                         Ok(loaded) if self.applied.has(loaded) => self.reader.watch(loaded),
-                        _ => self.apply(reading),
+                        _ => self.apply(reading).await,
                     }
                 }
                 Some(request) = self.requests.recv() => self.carry_out(request).await,
@@ -80,7 +79,7 @@ impl ConfigTask {
                     }
                     log::info!("SIGHUP received; reloading the configuration");
                     let reading = self.reader.read_settled().await;
-                    self.apply(reading);
+                    self.apply(reading).await;
                 }
             }
         }
@@ -91,7 +90,8 @@ impl ConfigTask {
         match request {
             ConfigRequest::Reload { reply } => {
                 let reading = self.reader.on_thread(ConfigFile::read).await;
-                self.apply(reading.unwrap_or_else(|| self.reader.late_reading()));
+                let reading = reading.unwrap_or_else(|| self.reader.late_reading());
+                self.apply(reading).await;
                 let _ = reply.send(self.applied.view());
             }
             ConfigRequest::Key {
@@ -102,7 +102,9 @@ impl ConfigTask {
                 let change = move |file: &ConfigFile| file.change_key(&name, change);
                 let change = self.reader.on_thread(change).await;
                 let (outcome, reading) = change.unwrap_or_else(late_change);
-                reading.into_iter().for_each(|it| self.apply(it));
+                if let Some(reading) = reading {
+                    self.apply(reading).await;
+                }
                 let _ = reply.send(outcome);
             }
             ConfigRequest::SettingsAfter { order, reply } => {
@@ -121,7 +123,9 @@ impl ConfigTask {
                     .reader
                     .on_thread(|file| file.carry_out(order, if_match));
                 let (outcome, reading) = change.await.unwrap_or_else(late_change);
-                reading.into_iter().for_each(|it| self.apply(it));
+                if let Some(reading) = reading {
+                    self.apply(reading).await;
+                }
                 let _ = reply.send(match outcome {
                     Ok(outcome) => Ok(self.with_times(outcome).await),
                     Err(refused) => Err(refused),
@@ -131,8 +135,14 @@ impl ConfigTask {
     }
 
     /// Applies a reading, and reports the reload to the service manager.
-    fn apply(&mut self, reading: Reading) {
+    async fn apply(&mut self, reading: Reading) {
         service::notify(ServiceState::Reloading);
+        if reading
+            .as_ref()
+            .is_ok_and(|loaded| has_sandboxes(&loaded.config))
+        {
+            self.applied.sandbox().detect().await;
+        }
         reading.iter().for_each(|loaded| self.reader.watch(loaded));
         self.applied.reload(reading);
         service::notify(ServiceState::Ready(self.applied.summary()));

@@ -20,6 +20,7 @@ use actix_web::dev::ServerHandle;
 use actix_web::http::header;
 use actix_web::{App, HttpRequest, HttpResponse, HttpServer, web};
 use parking_lot::Mutex;
+use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
 use super::operator::Operator;
@@ -97,10 +98,11 @@ impl Scraper {
         }
     }
 
-    fn scrape(&self) -> Scrape {
+    async fn scrape(&self) -> Scrape {
+        // Reading all processes takes long on a machine with thousands.
+        let processes = spawn_blocking(process_usage).await.unwrap_or_default();
         let status = self.operator.status();
         let metrics = &self.operator.state.metrics;
-        let processes = process_usage();
         let mut cpu_times = self.cpu_times.lock();
         let servers = status.servers.iter().enumerate();
         let groups = servers.filter_map(|(index, server)| {
@@ -138,7 +140,7 @@ async fn metrics(request: HttpRequest, scraper: web::Data<Scraper>) -> HttpRespo
         true => (TextForm::OpenMetrics, OPEN_METRICS),
         false => (TextForm::Plain, PLAIN_TEXT),
     };
-    match exposition(&families(&scraper.scrape()), form) {
+    match exposition(&families(&scraper.scrape().await), form) {
         Ok(text) => HttpResponse::Ok().content_type(content_type).body(text),
         Err(error) => {
             log::error!(error:%; "could not format the metrics");

@@ -109,7 +109,7 @@ impl Exports {
     /// Sends all metrics. A failed export loses nothing, because values are totals since the start.
     async fn export(&mut self) {
         let period = Period::new(self.began, unix_millis());
-        let families = families(&self.scraper.scrape());
+        let families = families(&self.scraper.scrape().await);
         let message = message(&families, period, &self.resource);
         let limit = self.settings.timeout;
         let sent = timeout(limit, self.sender.send(message)).await;

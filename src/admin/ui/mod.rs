@@ -25,10 +25,12 @@ use std::sync::{Arc, OnceLock, Weak};
 
 use actix_web::{HttpRequest, web};
 use tokio::sync::{Semaphore, SetOnce};
+use tokio::task::spawn_blocking;
 use tokio::time::sleep;
 
 use super::operator::Operator;
 use crate::protocol::Failure;
+use crate::transport::process_usage;
 use playground::Playground;
 use recent::Known;
 use traffic::{LOOK_EVERY, Traffic};
@@ -103,7 +105,9 @@ impl Dashboard {
 async fn watch_traffic(inner: Weak<Inner>) {
     while let Some(inner) = inner.upgrade() {
         if let Some(operator) = inner.operator.get() {
-            inner.traffic.look(operator.as_ref());
+            // Reading all processes takes long on a machine with thousands.
+            let processes = spawn_blocking(process_usage).await.unwrap_or_default();
+            inner.traffic.look(operator.as_ref(), &processes);
         }
         drop(inner);
         sleep(LOOK_EVERY).await;

@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use crate::admin::Status;
 use crate::admin::operator::Operator;
 use crate::telemetry::unix_millis;
-use crate::transport::process_usage;
+use crate::transport::ProcessUsage;
 
 /// Interval between two samples.
 pub(super) const LOOK_EVERY: Duration = Duration::from_secs(10);
@@ -96,11 +96,11 @@ impl Default for Traffic {
 }
 
 impl Traffic {
-    /// Takes a sample.
-    pub(super) fn look(&self, operator: &Operator) {
+    /// Takes a sample of the counters and of the memory of these processes.
+    pub(super) fn look(&self, operator: &Operator, processes: &[ProcessUsage]) {
         let status = operator.status();
         let (mut groups, mut own) = (HashMap::new(), 0);
-        for process in process_usage() {
+        for process in processes {
             *groups.entry(process.group).or_default() += process.rss_bytes;
             if process.pid == status.pid {
                 own = process.rss_bytes;

@@ -7,6 +7,8 @@
 pub(crate) mod kinds;
 pub(crate) mod texts;
 
+use std::sync::Arc;
+
 use serde_json::{Value as Json, json};
 
 use super::section::Section;
@@ -66,7 +68,7 @@ pub(crate) enum Mark {
 }
 
 /// A declared key, as the generators of documentation see it.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(crate) struct Key {
     pub(crate) name: &'static str,
     /// One-line description.
@@ -76,12 +78,13 @@ pub(crate) struct Key {
     pub(crate) default: Option<String>,
     pub(crate) example: Option<&'static str>,
     pub(crate) marks: &'static [Mark],
-    pub(crate) schema: Json,
+    /// Built when it is requested: the start of the gateway needs no schema.
+    schema: Arc<dyn Fn() -> Json + Send + Sync>,
     pub(crate) table: Option<KeyTable>,
 }
 
 /// A declared table.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(crate) struct KeyTable {
     /// Name of the table in errors, such as `[gateway]`.
     pub(crate) label: &'static str,
@@ -103,10 +106,10 @@ impl KeyTable {
 }
 
 impl Key {
-    pub(crate) fn new<K: ValueKind>(
+    pub(crate) fn new<K: ValueKind + Send + Sync + 'static>(
         name: &'static str,
         doc_comment: &str,
-        kind: &K,
+        kind: K,
         default: &K::Value,
         marks: &'static [Mark],
     ) -> Self {
@@ -117,14 +120,14 @@ impl Key {
             default: kind.toml(default),
             example: kind.example(),
             marks,
-            schema: kind.schema(),
             table: kind.table(),
+            schema: Arc::new(move || kind.schema()),
         }
     }
 
     /// JSON Schema of the key within its table.
     pub(crate) fn property(&self) -> Json {
-        let mut property = self.schema.clone();
+        let mut property = (self.schema)();
         property["description"] = json!(self.sentence);
         let default = self.default.as_ref().and_then(|default| {
             let table: toml::Table = toml::from_str(&format!("default = {default}")).ok()?;
@@ -142,7 +145,7 @@ impl Key {
 }
 
 /// One table of the file. Implemented by [`keys!`].
-pub(crate) trait Keys {
+pub(crate) trait Keys: Send + Sync + 'static {
     /// The settings that hold the values of the keys.
     type Values: Clone + Default;
 
@@ -210,7 +213,7 @@ macro_rules! keys {
                     let place = &place!(default, $key $($($place).+)?);
                     let (name, sentence) = (stringify!($key), concat!($($sentence),+));
                     const MARKS: &[Mark] = &[$(Mark::$mark),*];
-                    Key::new(name, sentence, &of(place, $kind), place, MARKS)
+                    Key::new(name, sentence, of(place, $kind), place, MARKS)
                 }),+]
             }
 

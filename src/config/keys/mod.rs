@@ -18,6 +18,7 @@ mod tls;
 mod view;
 
 use std::path::PathBuf;
+use std::sync::LazyLock;
 
 use crate::config::Config;
 use crate::config::checks::{FILE, file};
@@ -56,10 +57,15 @@ const SERVER_NAME: &str = "^(?=.{1,32}$)[A-Za-z0-9-]+(_[A-Za-z0-9-]+)*$";
 const VIEW_NAME: &str = "^[A-Za-z0-9_-]{1,64}$";
 
 /// The tables of the file, in its order.
-pub(crate) fn tables() -> Vec<Key> {
+pub(crate) fn tables() -> &'static [Key] {
+    static TABLES: LazyLock<Vec<Key>> = LazyLock::new(declared_tables);
+    &TABLES
+}
+
+fn declared_tables() -> Vec<Key> {
     fn root_table<T: Keys>(name: &'static str, label: &'static str) -> Key {
         let defaults = T::Values::default();
-        Key::new(name, T::ABOUT, &table::<T>(label), &defaults, &[])
+        Key::new(name, T::ABOUT, table::<T>(label), &defaults, &[])
     }
     let about_include = "JSON files whose `mcpServers` or `servers` are added: mcp.json of VS Code, \
                          Cursor, Claude Code and others. They are watched like this file.";
@@ -80,11 +86,11 @@ pub(crate) fn tables() -> Vec<Key> {
         Key::new(
             "version",
             about_version,
-            &version::kind(),
+            version::kind(),
             &version::VERSION,
             &[],
         ),
-        Key::new("include", about_include, &include(), &Vec::new(), &[]),
+        Key::new("include", about_include, include(), &Vec::new(), &[]),
         root_table::<GatewayTable>("gateway", "[gateway]"),
         root_table::<TlsTable>("tls", "[tls]"),
         root_table::<AuthTable>("auth", "[auth]"),
@@ -100,11 +106,11 @@ pub(crate) fn tables() -> Vec<Key> {
         root_table::<MetricsTable>("metrics", "[metrics]"),
         root_table::<RecorderTable>("recorder", "[recorder]"),
         root_table::<ResourcesTable>("resources", "[resources]"),
-        Key::new("servers", about_servers, &servers, &(), &[]),
-        Key::new("groups", about_groups, &groups, &(), &[]),
-        Key::new("sources", about_sources, &sources, &(), &[]),
-        Key::new("views", about_views, &views, &(), &[]),
-        Key::new("policies", about_policies, &policies, &(), &[]),
+        Key::new("servers", about_servers, servers, &(), &[]),
+        Key::new("groups", about_groups, groups, &(), &[]),
+        Key::new("sources", about_sources, sources, &(), &[]),
+        Key::new("views", about_views, views, &(), &[]),
+        Key::new("policies", about_policies, policies, &(), &[]),
     ]
 }
 
