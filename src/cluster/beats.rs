@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::task::AbortOnDropHandle;
 
-use super::engine::{BeatAnswer, EngineEpoch, EngineError, MemberRecord};
+use super::engine::{EngineEpoch, EngineError, MemberRecord};
 use super::ids::{Incarnation, REPLICAS_MAX, ReplicaNumber, ReplicaRef};
 use super::membership::{AfterBeat, after_beat};
 use super::replica::Replica;
@@ -115,14 +115,14 @@ async fn try_join(
 ) -> Result<ReplicaRef, EngineError> {
     let address = address(replica).await?;
     let incarnation = replica.engine.next_incarnation().await?;
-    let joined = replica.engine.joined().await?;
+    let members = replica.engine.members().await?;
     let numbers = (1..=REPLICAS_MAX).map(ReplicaNumber);
     for number in preferred.into_iter().chain(numbers) {
-        let holder = joined.iter().find(|(it, _)| it.number == number);
+        let holder = members.joined.iter().find(|(it, _)| it.number == number);
         // A replica without beats can be alive, cut off from the engine alone.
         if let Some((holder, address)) = holder
             && Some(number) != preferred
-            && replica.engine.member(number).await?.is_none()
+            && members.living(number).is_none()
             && replica.ping(address).await == Some(*holder)
         {
             continue;
@@ -185,14 +185,14 @@ async fn beat(
     let address = address(replica).await?;
     let member = own_record(replica, me.number, me.incarnation, &address);
     let ttl = replica.spec.member_ttl;
-    let answer = replica.engine.beat(member, ttl).await?;
+    let (outcome, members) = replica.engine.beat(member, ttl).await?;
     // It left while the beat was on its way, and must not join again.
     if replica.has_left.load(Ordering::Relaxed) {
         return Ok(());
     }
     let since_last = replica.pulse.since_beat(now);
-    let lost_writes = epoch.as_ref().is_some_and(|known| *known != answer.epoch);
-    match after_beat(answer.outcome, lost_writes, since_last, ttl) {
+    let lost_writes = epoch.as_ref().is_some_and(|known| *known != members.epoch);
+    match after_beat(outcome, lost_writes, since_last, ttl) {
         AfterBeat::Continue => replica.pulse.beat(now),
         AfterBeat::Retake => retake(replica, me, &address, now).await?,
         AfterBeat::TakeIncarnation => {
@@ -205,8 +205,9 @@ async fn beat(
     }
     // An outage is longer than a beat that came late.
     let was_away = since_last > ttl * 2 / 3;
-    learn(replica, &answer, now);
-    *epoch = Some(answer.epoch);
+    replica.table.write().learn(&members, now);
+    replica.revive();
+    *epoch = Some(members.epoch);
     if lost_writes || was_away {
         log::info!("the engine came back: this replica saves its sessions again");
         replica.came_back.send_modify(|times| *times += 1);
@@ -243,11 +244,6 @@ async fn join_again(replica: &Replica) -> Result<(), EngineError> {
     log::warn!(replica:% = me.number; "another replica took this one's number; joined again");
     become_member(replica, me, at);
     Ok(())
-}
-
-fn learn(replica: &Replica, answer: &BeatAnswer, now: Instant) {
-    replica.table.write().learn(answer, now);
-    replica.revive();
 }
 
 /// Logs when the engine goes away and comes back.

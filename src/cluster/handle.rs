@@ -52,7 +52,7 @@ impl Cluster {
         let runtime = builder.enable_all().build()?;
         let handle = runtime.handle().clone();
         let shown = engine.to_string();
-        let engine = RedisEngine::open(engine, prefix, handle.clone());
+        let engine = RedisEngine::open(engine, prefix, &handle);
         let cluster = match Self::over(Arc::new(engine), shown, spec, handle) {
             Ok(cluster) => cluster,
             Err(error) => {
@@ -78,7 +78,7 @@ impl Cluster {
     /// # Errors
     ///
     /// Fails only if TLS cannot be set up.
-    pub fn over(
+    pub(super) fn over(
         engine: Arc<dyn Engine>,
         engine_address: String,
         spec: ClusterSpec,
@@ -121,8 +121,8 @@ impl Cluster {
     }
 
     /// A replica as the last beat showed it. No I/O.
-    pub fn member(&self, number: ReplicaNumber) -> Member {
-        self.0.table.read().member(number)
+    pub fn member(&self, number: ReplicaNumber) -> Option<Arc<Member>> {
+        self.0.table.read().rows.get(&number).cloned()
     }
 
     /// Whether the copies of this replica's sessions can be served: it beats, or it is awake and
@@ -224,10 +224,8 @@ impl Cluster {
     pub async fn until_gone(&self, who: ReplicaRef) {
         loop {
             sleep(GONE_CHECK).await;
-            let is_living = matches!(
-                self.member(who.number),
-                Member::Living { incarnation, .. } if incarnation == who.incarnation
-            );
+            let member = self.member(who.number);
+            let is_living = member.is_some_and(|it| it.is_living && it.replica == who);
             if !is_living && self.is_gone(who).await == Verdict::Gone {
                 return;
             }
@@ -278,14 +276,13 @@ impl Cluster {
             .map(|known| {
                 let is_self = known.replica == me;
                 let record = known.record.as_ref();
-                let is_leaving = record.is_some_and(|it| it.leaving);
                 ReplicaStatus {
                     name: record.map_or_else(String::new, |it| it.name.clone()),
                     number: known.replica.number.0,
                     address: known.address.clone(),
                     state: match () {
                         () if !known.is_living => ReplicaState::Expired,
-                        () if is_leaving => ReplicaState::Leaving,
+                        () if known.is_leaving() => ReplicaState::Leaving,
                         () => ReplicaState::Alive,
                     },
                     version: record.map_or_else(String::new, |it| it.version.clone()),

@@ -1,29 +1,32 @@
 //! Which replicas are alive: what this replica knows, and the decisions that follow. No I/O.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::RwLock;
 use tokio::time::Instant;
 
-use super::engine::{BeatAnswer, BeatOutcome, EngineEpoch, MemberRecord};
-use super::ids::{Incarnation, ReplicaNumber, ReplicaRef};
+use super::engine::{BeatOutcome, EngineEpoch, MemberRecord, Members};
+use super::ids::{ReplicaNumber, ReplicaRef};
 
-/// Another replica, as the last beat showed it.
+/// A replica that joined and did not leave, as the last beat showed it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Member {
-    Living {
-        address: String,
-        incarnation: Incarnation,
-        leaving: bool,
-    },
-    /// It does not beat any more, but it can still be alive.
-    Expired {
-        address: String,
-        incarnation: Incarnation,
-    },
-    /// It left, or was never seen.
-    Gone,
+pub struct Member {
+    pub replica: ReplicaRef,
+    pub address: String,
+    /// Whether its beat is valid. If it has expired, the replica can still be alive.
+    pub is_living: bool,
+    /// The row of its last beat; `None` if this replica has never seen one.
+    pub(super) record: Option<MemberRecord>,
+    /// When it was last seen living.
+    pub(super) seen: Option<Instant>,
+}
+
+impl Member {
+    pub fn is_leaving(&self) -> bool {
+        self.record.as_ref().is_some_and(|record| record.leaving)
+    }
 }
 
 /// Whether the sessions of a replica can be taken over.
@@ -49,22 +52,10 @@ impl Own {
     }
 }
 
-/// A replica that joined and did not leave.
-#[derive(Debug, Clone)]
-pub(super) struct KnownReplica {
-    pub(super) replica: ReplicaRef,
-    pub(super) address: String,
-    /// The row of its last beat; `None` if this replica has never seen one.
-    pub(super) record: Option<MemberRecord>,
-    pub(super) is_living: bool,
-    /// When it was last seen living.
-    pub(super) seen: Option<Instant>,
-}
-
 /// All replicas that this replica knows.
 #[derive(Debug, Default)]
 pub(super) struct MemberTable {
-    pub(super) rows: BTreeMap<ReplicaNumber, KnownReplica>,
+    pub(super) rows: BTreeMap<ReplicaNumber, Arc<Member>>,
     epoch: EngineEpoch,
     /// Since when the engine has shown one continuous epoch.
     settled: Option<Instant>,
@@ -72,61 +63,30 @@ pub(super) struct MemberTable {
 
 impl MemberTable {
     /// Takes over what a beat showed.
-    pub(super) fn learn(&mut self, answer: &BeatAnswer, now: Instant) {
-        let is_same_epoch = self.settled.is_some() && self.epoch == answer.epoch;
-        if is_same_epoch {
-            let joined = |number| answer.joined.iter().any(|(it, _)| it.number == number);
-            self.rows.retain(|number, _| joined(*number));
-        } else {
-            self.settled = Some(now);
-            self.epoch = answer.epoch.clone();
-        }
-        for row in self.rows.values_mut() {
-            row.is_living = false;
-        }
-        for (replica, address) in &answer.joined {
-            let row = self
-                .rows
-                .entry(replica.number)
-                .or_insert_with(|| KnownReplica {
-                    replica: *replica,
-                    address: address.clone(),
-                    record: None,
-                    is_living: false,
-                    seen: None,
-                });
-            row.replica = *replica;
-            row.address.clone_from(address);
-        }
-        for record in &answer.living {
-            let known = KnownReplica {
-                replica: record.replica(),
-                address: record.address.clone(),
-                record: Some(record.clone()),
-                is_living: true,
-                seen: Some(now),
+    pub(super) fn learn(&mut self, members: &Members, now: Instant) {
+        let former = std::mem::take(&mut self.rows);
+        let living = members.living.iter();
+        let living = living.map(|record| (record.replica(), record.address.clone()));
+        let mut add = |(replica, address): (ReplicaRef, String)| {
+            let known = former.get(&replica.number);
+            let record = members.living(replica.number);
+            let member = Member {
+                replica: record.map_or(replica, MemberRecord::replica),
+                address,
+                is_living: record.is_some(),
+                record: record.or(known.and_then(|it| it.record.as_ref())).cloned(),
+                seen: record.map(|_| now).or(known.and_then(|it| it.seen)),
             };
-            self.rows.insert(record.number, known);
-        }
-    }
-
-    pub(super) fn member(&self, number: ReplicaNumber) -> Member {
-        let Some(known) = self.rows.get(&number) else {
-            return Member::Gone;
+            self.rows.insert(replica.number, Arc::new(member));
         };
-        let (address, incarnation) = (known.address.clone(), known.replica.incarnation);
-        if known.is_living {
-            Member::Living {
-                address,
-                incarnation,
-                leaving: known.record.as_ref().is_some_and(|it| it.leaving),
-            }
-        } else {
-            Member::Expired {
-                address,
-                incarnation,
-            }
+        if self.settled.is_none() || self.epoch != members.epoch {
+            self.settled = Some(now);
+            self.epoch = members.epoch.clone();
+            // An engine that lost its members does not make them gone.
+            let kept = former.values();
+            kept.for_each(|it| add((it.replica, it.address.clone())));
         }
+        members.joined.iter().cloned().chain(living).for_each(add);
     }
 
     /// Whether each living replica has certainly shown itself: the engine kept its state for a
@@ -148,7 +108,7 @@ pub(super) enum Judgement {
 pub(super) fn judge(
     who: ReplicaRef,
     stored: Option<&MemberRecord>,
-    known: Option<(ReplicaRef, &str)>,
+    known: Option<&Member>,
     is_settled: bool,
 ) -> Judgement {
     let decided = Judgement::Decided;
@@ -162,8 +122,8 @@ pub(super) fn judge(
         });
     }
     match known {
-        Some((known, address)) if known == who => Judgement::Ask(address.to_owned()),
-        Some((known, _)) if known.incarnation > who.incarnation => decided(Verdict::Gone),
+        Some(known) if known.replica == who => Judgement::Ask(known.address.clone()),
+        Some(known) if known.replica.incarnation > who.incarnation => decided(Verdict::Gone),
         // It left, or the engine lost its members and it has not beaten since.
         _ if is_settled => decided(Verdict::Gone),
         _ => decided(Verdict::Unknown),
@@ -206,8 +166,23 @@ pub(super) fn after_beat(
 }
 
 #[cfg(test)]
+impl Member {
+    /// A replica at `host:NUMBER`.
+    pub(super) fn of(number: u16, incarnation: u64, is_living: bool) -> Self {
+        Self {
+            replica: ReplicaRef::of(number, incarnation),
+            address: format!("host:{number}"),
+            is_living,
+            record: None,
+            seen: None,
+        }
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cluster::Incarnation;
 
     fn record(number: u16, incarnation: u64) -> MemberRecord {
         MemberRecord {
@@ -222,13 +197,12 @@ mod tests {
         }
     }
 
-    fn answer(living: &[(u16, u64)], joined: &[(u16, u64)], mark: &str) -> BeatAnswer {
+    fn members(living: &[(u16, u64)], joined: &[(u16, u64)], mark: &str) -> Members {
         let joined = joined.iter().map(|(number, incarnation)| {
             let replica = ReplicaRef::of(*number, *incarnation);
             (replica, format!("host:{number}"))
         });
-        BeatAnswer {
-            outcome: BeatOutcome::Kept,
+        Members {
             living: living.iter().map(|(n, i)| record(*n, *i)).collect(),
             joined: joined.collect(),
             epoch: EngineEpoch {
@@ -242,7 +216,7 @@ mod tests {
     fn a_replica_is_gone_by_two_conditions_only() {
         use Judgement::{Ask, Decided};
         let who = ReplicaRef::of(2, 10);
-        let at = |incarnation| Some((ReplicaRef::of(2, incarnation), "host:2"));
+        let at = |incarnation| Some(Member::of(2, incarnation, false));
         let table = [
             // Its beat is valid, whatever else is known.
             (Some(record(2, 10)), at(10), true, Decided(Verdict::Alive)),
@@ -260,7 +234,7 @@ mod tests {
             (None, None, false, Decided(Verdict::Unknown)),
         ];
         for (stored, known, is_settled, expected) in table {
-            let judged = judge(who, stored.as_ref(), known, is_settled);
+            let judged = judge(who, stored.as_ref(), known.as_ref(), is_settled);
             assert_eq!(judged, expected, "{stored:?} {known:?} {is_settled}");
         }
         let answers = [
@@ -298,32 +272,28 @@ mod tests {
     async fn the_table_follows_the_beats() {
         let mut table = MemberTable::default();
         let (start, ttl) = (Instant::now(), Duration::from_secs(5));
-        table.learn(
-            &answer(&[(1, 10), (2, 20)], &[(1, 10), (2, 20)], "a"),
-            start,
-        );
-        let living = |number, incarnation| Member::Living {
-            address: format!("host:{number}"),
-            incarnation: Incarnation(incarnation),
-            leaving: false,
+        let both = [(1, 10), (2, 20)];
+        table.learn(&members(&both, &both, "a"), start);
+        let found = |table: &MemberTable, number| {
+            let member = table.rows.get(&ReplicaNumber(number))?;
+            Some((member.replica.incarnation.0, member.is_living))
         };
-        let expired = |number, incarnation| Member::Expired {
-            address: format!("host:{number}"),
-            incarnation: Incarnation(incarnation),
-        };
-        assert_eq!(table.member(ReplicaNumber(2)), living(2, 20));
+        assert_eq!(found(&table, 2), Some((20, true)));
         assert!(!table.is_settled(start, ttl) && table.is_settled(start + ttl, ttl));
         // Expired, then replaced, then left.
-        table.learn(&answer(&[(1, 10)], &[(1, 10), (2, 20)], "a"), start + ttl);
-        assert_eq!(table.member(ReplicaNumber(2)), expired(2, 20));
-        table.learn(&answer(&[(1, 10)], &[(1, 10), (2, 30)], "a"), start + ttl);
-        assert_eq!(table.member(ReplicaNumber(2)), expired(2, 30));
-        table.learn(&answer(&[(1, 10)], &[(1, 10)], "a"), start + ttl);
-        assert_eq!(table.member(ReplicaNumber(2)), Member::Gone);
+        table.learn(&members(&[(1, 10)], &both, "a"), start + ttl);
+        assert_eq!(found(&table, 2), Some((20, false)));
+        table.learn(&members(&[(1, 10)], &[(1, 10), (2, 30)], "a"), start + ttl);
+        assert_eq!(found(&table, 2), Some((30, false)));
+        table.learn(&members(&[(1, 10)], &[(1, 10)], "a"), start + ttl);
+        assert_eq!(found(&table, 2), None);
         // An engine that lost its members does not make them gone.
-        table.learn(&answer(&[(3, 40)], &[(3, 40)], "b"), start + ttl);
-        assert_eq!(table.member(ReplicaNumber(1)), expired(1, 10));
-        assert_eq!(table.member(ReplicaNumber(3)), living(3, 40));
+        table.learn(&members(&[(3, 40)], &[(3, 40)], "b"), start + ttl);
+        assert_eq!(found(&table, 1), Some((10, false)));
+        assert_eq!(found(&table, 3), Some((40, true)));
         assert!(!table.is_settled(start + ttl, ttl));
+        // A row without an entry among those that joined.
+        table.learn(&members(&[(4, 50)], &[], "b"), start + ttl);
+        assert_eq!(found(&table, 4), Some((50, true)));
     }
 }

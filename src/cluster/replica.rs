@@ -170,13 +170,12 @@ impl Replica {
     }
 
     async fn investigate(&self, who: ReplicaRef) -> Result<Verdict, EngineError> {
-        let stored = self.engine.member(who.number).await?;
+        let members = self.engine.members().await?;
         let judgement = {
             let table = self.table.read();
-            let known = table.rows.get(&who.number);
-            let known = known.map(|known| (known.replica, known.address.as_str()));
+            let known = table.rows.get(&who.number).map(|known| &**known);
             let is_settled = table.is_settled(Instant::now(), self.spec.member_ttl);
-            judge(who, stored.as_ref(), known, is_settled)
+            judge(who, members.living(who.number), known, is_settled)
         };
         Ok(match judgement {
             Judgement::Decided(verdict) => verdict,

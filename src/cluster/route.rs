@@ -1,6 +1,8 @@
 //! Decides what a replica does with a request that names a session: the request belongs here, to
 //! another replica, or has to wait until a replica claims the session. Pure.
 
+use std::sync::Arc;
+
 use super::{Birthplace, Member, ReplicaNumber, ReplicaRef, Verdict};
 
 /// Everything that a replica knows about the session of a request.
@@ -91,7 +93,7 @@ pub enum Action {
 
 impl Finding {
     /// Decides the next step. `member` tells the state of a replica as of the last beat.
-    pub fn action(&self, member: impl Fn(ReplicaNumber) -> Member) -> Action {
+    pub fn action(&self, member: impl Fn(ReplicaNumber) -> Option<Arc<Member>>) -> Action {
         match (self.copy, self.birthplace) {
             (OwnCopy::Confirmed, _) => return Action::Serve,
             (OwnCopy::Unconfirmed, _) => return Action::Confirm,
@@ -131,22 +133,17 @@ impl Finding {
         &self,
         number: ReplicaNumber,
         owner: Option<ReplicaRef>,
-        member: impl Fn(ReplicaNumber) -> Member,
+        member: impl Fn(ReplicaNumber) -> Option<Arc<Member>>,
     ) -> Action {
-        let (incarnation, is_living) = match member(number) {
-            Member::Gone => return self.unlisted(owner),
-            Member::Living { incarnation, .. } => (incarnation, true),
-            Member::Expired { incarnation, .. } => (incarnation, false),
+        let Some(member) = member(number) else {
+            return self.unlisted(owner);
         };
-        let replica = ReplicaRef {
-            number,
-            incarnation,
-        };
-        if owner.is_some_and(|owner| owner.incarnation < incarnation) {
+        let replica = member.replica;
+        if owner.is_some_and(|owner| owner.incarnation < replica.incarnation) {
             return self.without_owner();
         }
         match self.attempt.filter(|(tried, _)| *tried == replica) {
-            None if is_living => Action::Hop(replica),
+            None if member.is_living => Action::Hop(replica),
             None => Action::Probe(replica),
             Some((_, Attempt::Answers)) => Action::Hop(replica),
             Some((_, Attempt::NotOwner)) => match self.record {
@@ -195,24 +192,15 @@ impl Finding {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Incarnation;
     use super::*;
 
     /// Replica 2 lives in its incarnation 20, the beat of replica 3 has expired, and no other
     /// replica is a member.
-    fn member(number: ReplicaNumber) -> Member {
-        let address = format!("host:{number}");
+    fn member(number: ReplicaNumber) -> Option<Arc<Member>> {
         match number.0 {
-            2 => Member::Living {
-                address,
-                incarnation: Incarnation(20),
-                leaving: false,
-            },
-            3 => Member::Expired {
-                address,
-                incarnation: Incarnation(30),
-            },
-            _ => Member::Gone,
+            2 => Some(Arc::new(Member::of(2, 20, true))),
+            3 => Some(Arc::new(Member::of(3, 30, false))),
+            _ => None,
         }
     }
 
