@@ -103,8 +103,7 @@ async fn join(replica: &Replica, preferred: Option<ReplicaNumber>) {
 }
 
 fn become_member(replica: &Replica, me: ReplicaRef, at: Instant) {
-    replica.mint.number.store(me.number.0, Ordering::Relaxed);
-    replica.own.set(me);
+    *replica.own.write() = me;
     replica.pulse.beat(at);
     replica.pulse.tick(at);
 }
@@ -181,7 +180,7 @@ async fn beat(
     epoch: &mut Option<EngineEpoch>,
     now: Instant,
 ) -> Result<(), EngineError> {
-    let me = replica.own.me();
+    let me = *replica.own.read();
     let address = address(replica).await?;
     let member = own_record(replica, me.number, me.incarnation, &address);
     let ttl = replica.spec.member_ttl;

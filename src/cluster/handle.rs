@@ -15,6 +15,7 @@ use super::engine::{Engine, EngineSpec, RedisEngine};
 use super::ids::{Birthplace, ReplicaNumber, ReplicaRef};
 use super::membership::{Member, Verdict};
 use super::mint::Mint;
+use super::raw_key::HopTls;
 use super::records::Records;
 use super::replica::{ClusterError, ClusterSpec, Health, Replica};
 use super::status::{ClusterStatus, EngineStatus, ReplicaState, ReplicaStatus};
@@ -42,25 +43,18 @@ impl Cluster {
     ///
     /// # Errors
     ///
-    /// Fails if the thread cannot start.
+    /// Fails if the thread cannot start, or TLS cannot be set up.
     pub fn start(
         engine: EngineSpec,
         prefix: &str,
         spec: ClusterSpec,
     ) -> Result<Self, ClusterError> {
+        let tls = HopTls::new(&spec.secret)?;
         let mut builder = tokio::runtime::Builder::new_current_thread();
         let runtime = builder.enable_all().build()?;
-        let handle = runtime.handle().clone();
-        let shown = engine.to_string();
-        let engine = RedisEngine::open(engine, prefix, &handle);
-        let cluster = match Self::over(Arc::new(engine), shown, spec, handle) {
-            Ok(cluster) => cluster,
-            Err(error) => {
-                // Its drop would wait, which a task must not.
-                runtime.shutdown_background();
-                return Err(error);
-            }
-        };
+        let (handle, shown) = (runtime.handle().clone(), engine.to_string());
+        let engine = Arc::new(RedisEngine::open(engine, prefix, &handle));
+        let cluster = Self::over(engine, shown, (spec, tls), handle);
         let replica = Arc::downgrade(&cluster.0);
         let thread = std::thread::Builder::new().name("cluster".to_owned());
         thread.spawn(move || {
@@ -74,20 +68,16 @@ impl Cluster {
     }
 
     /// Begins to join, over an engine that exists: its beats run on this runtime.
-    ///
-    /// # Errors
-    ///
-    /// Fails only if TLS cannot be set up.
     pub(super) fn over(
         engine: Arc<dyn Engine>,
         engine_address: String,
-        spec: ClusterSpec,
+        spec: (ClusterSpec, HopTls),
         runtime: Handle,
-    ) -> Result<Self, ClusterError> {
-        let replica = Replica::new(engine, engine_address, spec, runtime.clone())?;
+    ) -> Self {
+        let replica = Replica::new(engine, engine_address, spec, runtime.clone());
         let replica = Arc::new(replica);
         runtime.spawn(beats::supervise(Arc::clone(&replica)));
-        Ok(Self(replica))
+        Self(replica)
     }
 
     /// Waits until this replica has joined, for as long as the engine is away.
@@ -103,7 +93,7 @@ impl Cluster {
     /// This replica. Its incarnation changes when it could not beat for a `member_ttl`: sessions of
     /// the former incarnation must be claimed before they are served.
     pub fn me(&self) -> ReplicaRef {
-        self.0.own.me()
+        *self.0.own.read()
     }
 
     /// Mints ids that name this replica.
@@ -230,6 +220,11 @@ impl Cluster {
                 return;
             }
         }
+    }
+
+    /// Whether this replica leaves, so that it takes over no session.
+    pub fn is_leaving(&self) -> bool {
+        self.0.is_leaving.load(Ordering::Relaxed)
     }
 
     /// Tells the other replicas that this one is leaving.

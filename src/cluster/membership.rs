@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use parking_lot::RwLock;
 use tokio::time::Instant;
 
 use super::engine::{BeatOutcome, EngineEpoch, MemberRecord, Members};
@@ -36,20 +35,6 @@ pub enum Verdict {
     Alive,
     /// The engine does not answer, or the replica has not been a member for long enough to know.
     Unknown,
-}
-
-/// This replica's reference, which changes when it could not beat for too long.
-#[derive(Debug, Default)]
-pub(super) struct Own(RwLock<ReplicaRef>);
-
-impl Own {
-    pub(super) fn me(&self) -> ReplicaRef {
-        *self.0.read()
-    }
-
-    pub(super) fn set(&self, me: ReplicaRef) {
-        *self.0.write() = me;
-    }
 }
 
 /// All replicas that this replica knows.

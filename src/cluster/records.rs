@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Buf as _, BufMut as _, Bytes};
+use parking_lot::RwLock;
 use uuid::Uuid;
 
 use super::engine::{Engine, EngineError, RecordAct, RecordAnswer, RecordOrder, RecordRow};
 use super::ids::{ReplicaRef, Term};
-use super::membership::Own;
 use super::sealing::Sealer;
 
 /// How many records are released in one pipeline.
@@ -66,7 +66,7 @@ pub type Holder = (ReplicaRef, Term);
 pub struct Records {
     pub(super) engine: Arc<dyn Engine>,
     pub(super) sealer: Arc<Sealer>,
-    pub(super) own: Arc<Own>,
+    pub(super) own: Arc<RwLock<ReplicaRef>>,
 }
 
 impl fmt::Debug for Records {
@@ -156,7 +156,7 @@ impl Records {
         expected: Option<ReplicaRef>,
         term: Term,
     ) -> Result<Term, ClaimError> {
-        let me = self.own.me();
+        let me = *self.own.read();
         let claim = order((me, term), RecordAct::Claim { expected });
         let mut answer = self.one(self.sealer.name(id), claim.clone()).await?;
         if answer == RecordAnswer::Missing

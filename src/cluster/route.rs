@@ -54,18 +54,8 @@ pub enum Attempt {
     NotOwner,
     /// The replica could not be reached; the verdict says whether it is gone.
     Unreachable(Verdict),
-    /// The replica was not tried, because its beat has expired, but it answers.
-    Answers,
-}
-
-impl Attempt {
-    /// The outcome of a probe of a replica that was not tried.
-    pub fn of_probe(verdict: Verdict) -> Self {
-        match verdict {
-            Verdict::Alive => Self::Answers,
-            Verdict::Gone | Verdict::Unknown => Self::Unreachable(verdict),
-        }
-    }
+    /// The replica was asked instead of tried, because its beat has expired.
+    Probed(Verdict),
 }
 
 /// The next step of a replica with a request.
@@ -145,13 +135,13 @@ impl Finding {
         match self.attempt.filter(|(tried, _)| *tried == replica) {
             None if member.is_living => Action::Hop(replica),
             None => Action::Probe(replica),
-            Some((_, Attempt::Answers)) => Action::Hop(replica),
+            Some((_, Attempt::Probed(Verdict::Alive))) => Action::Hop(replica),
             Some((_, Attempt::NotOwner)) => match self.record {
                 FoundRecord::Unread => Action::ReadRecord,
                 // The record changed in the meantime, or is about to.
                 _ => Action::Wait,
             },
-            Some((_, Attempt::Unreachable(verdict))) => match verdict {
+            Some((_, Attempt::Unreachable(verdict) | Attempt::Probed(verdict))) => match verdict {
                 Verdict::Gone => self.without_owner(),
                 Verdict::Alive => Action::Wait,
                 Verdict::Unknown => Action::Unavailable,
@@ -168,9 +158,11 @@ impl Finding {
         let attempt = self.attempt.filter(|(tried, _)| *tried == owner);
         match attempt.map(|(_, attempt)| attempt) {
             None | Some(Attempt::NotOwner) => Action::Probe(owner),
-            Some(Attempt::Unreachable(Verdict::Gone)) => self.take(),
-            Some(Attempt::Unreachable(Verdict::Unknown)) => Action::Unavailable,
-            Some(Attempt::Unreachable(Verdict::Alive) | Attempt::Answers) => Action::Wait,
+            Some(Attempt::Unreachable(verdict) | Attempt::Probed(verdict)) => match verdict {
+                Verdict::Gone => self.take(),
+                Verdict::Unknown => Action::Unavailable,
+                Verdict::Alive => Action::Wait,
+            },
         }
     }
 
@@ -311,7 +303,7 @@ mod tests {
 
     #[test]
     fn a_session_moves_only_when_its_owner_is_certainly_gone() {
-        use Attempt::{Answers, NotOwner, Unreachable};
+        use Attempt::{NotOwner, Probed, Unreachable};
         use FoundRecord::{Owned, Unread};
         use Verdict::{Alive, Gone, Unknown};
         let (two, three, four) = (
@@ -329,7 +321,9 @@ mod tests {
             (Unread, (two, Unreachable(Gone)), Action::ReadRecord),
             (Owned(two), (two, Unreachable(Gone)), Action::Claim),
             // An expired beat alone moves nothing.
-            (Owned(three), (three, Answers), Action::Hop(three)),
+            (Owned(three), (three, Probed(Alive)), Action::Hop(three)),
+            (Owned(three), (three, Probed(Gone)), Action::Claim),
+            (Owned(three), (three, Probed(Unknown)), Action::Unavailable),
             (Owned(three), (three, Unreachable(Gone)), Action::Claim),
             (Owned(three), (three, Unreachable(Alive)), Action::Wait),
             // A replica that was no member at the last beat can have joined since.
@@ -339,7 +333,7 @@ mod tests {
                 (four, Unreachable(Unknown)),
                 Action::Unavailable,
             ),
-            (Owned(four), (four, Answers), Action::Wait),
+            (Owned(four), (four, Probed(Alive)), Action::Wait),
             // The record names another owner than the one that was tried.
             (Owned(three), (two, NotOwner), Action::Probe(three)),
             (
@@ -355,15 +349,6 @@ mod tests {
                 ..minted_by(OF_2)
             };
             assert_eq!(finding.action(member), expected, "{record:?} {attempt:?}");
-        }
-    }
-
-    #[test]
-    fn a_probe_that_finds_an_answer_lets_the_request_pass() {
-        assert_eq!(Attempt::of_probe(Verdict::Alive), Attempt::Answers);
-        for verdict in [Verdict::Gone, Verdict::Unknown] {
-            let attempt = Attempt::of_probe(verdict);
-            assert_eq!(attempt, Attempt::Unreachable(verdict));
         }
     }
 }

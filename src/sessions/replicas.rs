@@ -2,7 +2,6 @@
 //! how they are written to the engine. A single gateway has none of this.
 
 use std::collections::HashSet;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -19,8 +18,6 @@ use crate::sessions::session_record::{SessionRecord, Subscription};
 pub struct Replicas {
     cluster: Cluster,
     settings: ReplicaSettings,
-    /// Whether this replica leaves, so that it takes over no session.
-    is_leaving: AtomicBool,
     came_back: Mutex<watch::Receiver<u64>>,
     /// The sessions that this replica owns: it, with the incarnation that took the session, and the
     /// term.
@@ -56,7 +53,6 @@ impl Replicas {
             came_back: Mutex::new(cluster.came_back()),
             cluster,
             settings,
-            is_leaving: AtomicBool::new(false),
             copies: RwLock::default(),
             moving: Mutex::default(),
         }
@@ -76,15 +72,6 @@ impl Replicas {
 
     pub fn settings(&self) -> &ReplicaSettings {
         &self.settings
-    }
-
-    /// Takes over no further sessions, because this replica leaves.
-    pub fn start_leaving(&self) {
-        self.is_leaving.store(true, Ordering::Relaxed);
-    }
-
-    pub fn is_leaving(&self) -> bool {
-        self.is_leaving.load(Ordering::Relaxed)
     }
 
     /// Returns whether no other replica can have taken this session, which is registered here.

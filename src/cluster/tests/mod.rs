@@ -17,6 +17,7 @@ use tokio::runtime::Handle;
 use uuid::Uuid;
 
 use super::engine::Engine;
+use super::raw_key::HopTls;
 use super::{Cluster, ClusterSecret, ClusterSpec, Holder, Term};
 
 const TTL: Duration = Duration::from_secs(5);
@@ -45,7 +46,8 @@ fn spec(instance: u128) -> ClusterSpec {
 
 fn begin(engine: &Arc<dyn Engine>, spec: ClusterSpec) -> Cluster {
     let shown = "memory".to_owned();
-    Cluster::over(Arc::clone(engine), shown, spec, Handle::current()).unwrap()
+    let tls = HopTls::new(&spec.secret).unwrap();
+    Cluster::over(Arc::clone(engine), shown, (spec, tls), Handle::current())
 }
 
 async fn join(engine: &Arc<dyn Engine>, spec: ClusterSpec) -> Cluster {

@@ -161,7 +161,7 @@ impl Forwarding<'_> {
         let cluster = moves.replicas.cluster();
         Finding {
             me: cluster.me(),
-            is_leaving: moves.replicas.is_leaving(),
+            is_leaving: cluster.is_leaving(),
             birthplace: cluster.birthplace(self.id.uuid()),
             copy: self.front.sessions.context().own_copy(self.id),
             known_owner: self.known.owner(self.id),
@@ -226,7 +226,7 @@ impl Forwarding<'_> {
             },
             Action::Probe(to) => {
                 let verdict = cluster.is_gone(to).await;
-                search.attempt = Some((to, Attempt::of_probe(verdict)));
+                search.attempt = Some((to, Attempt::Probed(verdict)));
                 RouteStep::Again
             }
             Action::ReadRecord => {
