@@ -8,7 +8,7 @@ use tokio::time::{Instant, sleep, timeout};
 use tokio_util::task::AbortOnDropHandle;
 
 use super::engine::{EngineEpoch, EngineError, MemberRecord};
-use super::ids::{Incarnation, REPLICAS_MAX, ReplicaNumber, ReplicaRef};
+use super::ids::{REPLICAS_MAX, ReplicaNumber, ReplicaRef};
 use super::membership::{AfterBeat, after_beat};
 use super::replica::Replica;
 use crate::id::random_bytes;
@@ -117,25 +117,26 @@ async fn try_join(
     let members = replica.engine.members().await?;
     let numbers = (1..=REPLICAS_MAX).map(ReplicaNumber);
     for number in preferred.into_iter().chain(numbers) {
-        let holder = members.joined.iter().find(|(it, _)| it.number == number);
+        let holder = members.joined.iter().find(|it| it.number == number);
         // A replica without beats can be alive, cut off from the engine alone.
-        if let Some((holder, address)) = holder
+        if let Some(holder) = holder
             && Some(number) != preferred
             && members.living(number).is_none()
-            && replica.ping(address).await == Some(*holder)
+            && replica.ping(&holder.address).await == Some(holder.replica())
         {
             continue;
         }
-        let member = own_record(replica, number, incarnation, &address);
+        let me = ReplicaRef {
+            number,
+            incarnation,
+        };
+        let member = own_record(replica, me, &address);
         if replica
             .engine
             .take_number(member, replica.spec.member_ttl)
             .await?
         {
-            return Ok(ReplicaRef {
-                number,
-                incarnation,
-            });
+            return Ok(me);
         }
     }
     let why = format!("the cluster has {REPLICAS_MAX} replicas, the most that it can have");
@@ -157,15 +158,10 @@ async fn address(replica: &Replica) -> Result<String, EngineError> {
     Ok(std::net::SocketAddr::new(ip, spec.listen.port()).to_string())
 }
 
-fn own_record(
-    replica: &Replica,
-    number: ReplicaNumber,
-    incarnation: Incarnation,
-    address: &str,
-) -> MemberRecord {
+pub(super) fn own_record(replica: &Replica, me: ReplicaRef, address: &str) -> MemberRecord {
     MemberRecord {
-        number,
-        incarnation,
+        number: me.number,
+        incarnation: me.incarnation,
         instance: replica.instance.lock().clone(),
         address: address.to_owned(),
         name: replica.spec.name.clone(),
@@ -182,7 +178,7 @@ async fn beat(
 ) -> Result<(), EngineError> {
     let me = *replica.own.read();
     let address = address(replica).await?;
-    let member = own_record(replica, me.number, me.incarnation, &address);
+    let member = own_record(replica, me, &address);
     let ttl = replica.spec.member_ttl;
     let (outcome, members) = replica.engine.beat(member, ttl).await?;
     // It left while the beat was on its way, and must not join again.
@@ -221,7 +217,7 @@ async fn retake(
     address: &str,
     now: Instant,
 ) -> Result<(), EngineError> {
-    let member = own_record(replica, next.number, next.incarnation, address);
+    let member = own_record(replica, next, address);
     if replica
         .engine
         .take_number(member, replica.spec.member_ttl)

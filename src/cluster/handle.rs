@@ -11,9 +11,9 @@ use tokio::time::{Instant, sleep, timeout};
 use uuid::Uuid;
 
 use super::beats;
-use super::engine::{Engine, EngineSpec, RedisEngine};
+use super::engine::{Engine, EngineSpec, MemberRecord, RedisEngine};
 use super::ids::{Birthplace, ReplicaNumber, ReplicaRef};
-use super::membership::{Member, Verdict};
+use super::membership::{Member, Verdict, beside};
 use super::mint::Mint;
 use super::raw_key::HopTls;
 use super::records::Records;
@@ -201,11 +201,7 @@ impl Cluster {
     pub async fn is_gone(&self, who: ReplicaRef) -> Verdict {
         let me = self.me();
         if who.number == me.number {
-            return match who.incarnation.cmp(&me.incarnation) {
-                std::cmp::Ordering::Less => Verdict::Gone,
-                std::cmp::Ordering::Equal => Verdict::Alive,
-                std::cmp::Ordering::Greater => Verdict::Unknown,
-            };
+            return beside(who, me);
         }
         self.0.is_gone(who).await
     }
@@ -215,7 +211,7 @@ impl Cluster {
         loop {
             sleep(GONE_CHECK).await;
             let member = self.member(who.number);
-            let is_living = member.is_some_and(|it| it.is_living && it.replica == who);
+            let is_living = member.is_some_and(|it| it.is_living && it.replica() == who);
             if !is_living && self.is_gone(who).await == Verdict::Gone {
                 return;
             }
@@ -265,39 +261,28 @@ impl Cluster {
             failures: self.0.engine.failures(),
         };
         let table = self.0.table.read();
-        let mut replicas: Vec<_> = table
-            .rows
-            .values()
-            .map(|known| {
-                let is_self = known.replica == me;
-                let record = known.record.as_ref();
-                ReplicaStatus {
-                    name: record.map_or_else(String::new, |it| it.name.clone()),
-                    number: known.replica.number.0,
-                    address: known.address.clone(),
-                    state: match () {
-                        () if !known.is_living => ReplicaState::Expired,
-                        () if known.is_leaving() => ReplicaState::Leaving,
-                        () => ReplicaState::Alive,
-                    },
-                    version: record.map_or_else(String::new, |it| it.version.clone()),
-                    sessions: record.map_or(0, |it| it.sessions),
-                    last_beat_ms: known.seen.map(|seen| millis(now - seen)),
-                    is_self,
-                }
-            })
-            .collect();
+        let shown = |record: &MemberRecord, state, seen: Option<Instant>| ReplicaStatus {
+            name: record.name.clone(),
+            number: record.number.0,
+            address: record.address.clone(),
+            state,
+            version: record.version.clone(),
+            sessions: record.sessions,
+            last_beat_ms: seen.map(|seen| millis(now - seen)),
+            is_self: record.replica() == me,
+        };
+        let mut replicas = Vec::new();
+        for member in table.rows.values() {
+            let state = match () {
+                () if !member.is_living => ReplicaState::Expired,
+                () if member.is_leaving() => ReplicaState::Leaving,
+                () => ReplicaState::Alive,
+            };
+            replicas.push(shown(&member.record, state, member.seen));
+        }
         if !self.has_joined() {
-            replicas.push(ReplicaStatus {
-                name: self.0.spec.name.clone(),
-                number: 0,
-                address: self.0.spec.listen.to_string(),
-                state: ReplicaState::Joining,
-                version: self.0.spec.version.clone(),
-                sessions: 0,
-                last_beat_ms: None,
-                is_self: true,
-            });
+            let own = beats::own_record(&self.0, me, &self.listen().to_string());
+            replicas.push(shown(&own, ReplicaState::Joining, None));
         }
         ClusterStatus { engine, replicas }
     }

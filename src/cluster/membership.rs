@@ -1,5 +1,6 @@
 //! Which replicas are alive: what this replica knows, and the decisions that follow. No I/O.
 
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,24 +8,32 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::engine::{BeatOutcome, EngineEpoch, MemberRecord, Members};
+#[cfg(test)]
+use super::ids::Incarnation;
 use super::ids::{ReplicaNumber, ReplicaRef};
 
 /// A replica that joined and did not leave, as the last beat showed it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Member {
-    pub replica: ReplicaRef,
-    pub address: String,
+    pub(super) record: MemberRecord,
     /// Whether its beat is valid. If it has expired, the replica can still be alive.
     pub is_living: bool,
-    /// The row of its last beat; `None` if this replica has never seen one.
-    pub(super) record: Option<MemberRecord>,
     /// When it was last seen living.
     pub(super) seen: Option<Instant>,
 }
 
 impl Member {
+    pub fn replica(&self) -> ReplicaRef {
+        self.record.replica()
+    }
+
+    /// Host and port where other replicas connect.
+    pub fn address(&self) -> &str {
+        &self.record.address
+    }
+
     pub fn is_leaving(&self) -> bool {
-        self.record.as_ref().is_some_and(|record| record.leaving)
+        self.record.leaving
     }
 }
 
@@ -49,29 +58,27 @@ pub(super) struct MemberTable {
 impl MemberTable {
     /// Takes over what a beat showed.
     pub(super) fn learn(&mut self, members: &Members, now: Instant) {
-        let former = std::mem::take(&mut self.rows);
-        let living = members.living.iter();
-        let living = living.map(|record| (record.replica(), record.address.clone()));
-        let mut add = |(replica, address): (ReplicaRef, String)| {
-            let known = former.get(&replica.number);
-            let record = members.living(replica.number);
+        let mut former = std::mem::take(&mut self.rows);
+        for record in &members.joined {
+            let seen = former.remove(&record.number).and_then(|it| it.seen);
+            let is_living = members.living.contains(&record.replica());
             let member = Member {
-                replica: record.map_or(replica, MemberRecord::replica),
-                address,
-                is_living: record.is_some(),
-                record: record.or(known.and_then(|it| it.record.as_ref())).cloned(),
-                seen: record.map(|_| now).or(known.and_then(|it| it.seen)),
+                record: record.clone(),
+                is_living,
+                seen: if is_living { Some(now) } else { seen },
             };
-            self.rows.insert(replica.number, Arc::new(member));
-        };
+            self.rows.insert(record.number, Arc::new(member));
+        }
         if self.settled.is_none() || self.epoch != members.epoch {
             self.settled = Some(now);
             self.epoch = members.epoch.clone();
             // An engine that lost its members does not make them gone.
-            let kept = former.values();
-            kept.for_each(|it| add((it.replica, it.address.clone())));
+            for (number, member) in former {
+                let mut member = Arc::unwrap_or_clone(member);
+                member.is_living = false;
+                self.rows.insert(number, Arc::new(member));
+            }
         }
-        members.joined.iter().cloned().chain(living).for_each(add);
     }
 
     /// Whether each living replica has certainly shown itself: the engine kept its state for a
@@ -89,30 +96,33 @@ pub(super) enum Judgement {
     Ask(String),
 }
 
-/// Judges a replica by its row in the engine, which is missing if its beat expired.
+/// Judges a replica by the incarnation of its number that lives.
+pub(super) fn beside(who: ReplicaRef, living: ReplicaRef) -> Verdict {
+    match who.incarnation.cmp(&living.incarnation) {
+        Ordering::Less => Verdict::Gone,
+        Ordering::Equal => Verdict::Alive,
+        Ordering::Greater => Verdict::Unknown,
+    }
+}
+
+/// Judges a replica by the engine: which incarnation of its number lives, unless its beat expired.
 pub(super) fn judge(
     who: ReplicaRef,
-    stored: Option<&MemberRecord>,
+    living: Option<ReplicaRef>,
     known: Option<&Member>,
     is_settled: bool,
 ) -> Judgement {
-    let decided = Judgement::Decided;
-    if let Some(stored) = stored {
-        return decided(if stored.incarnation > who.incarnation {
-            Verdict::Gone
-        } else if stored.incarnation == who.incarnation {
-            Verdict::Alive
-        } else {
-            Verdict::Unknown
-        });
-    }
-    match known {
-        Some(known) if known.replica == who => Judgement::Ask(known.address.clone()),
-        Some(known) if known.replica.incarnation > who.incarnation => decided(Verdict::Gone),
+    let verdict = match (living, known) {
+        (Some(living), _) => beside(who, living),
+        (None, Some(known)) if known.replica() == who => {
+            return Judgement::Ask(known.address().to_owned());
+        }
+        (None, Some(known)) if known.replica().incarnation > who.incarnation => Verdict::Gone,
         // It left, or the engine lost its members and it has not beaten since.
-        _ if is_settled => decided(Verdict::Gone),
-        _ => decided(Verdict::Unknown),
-    }
+        (None, _) if is_settled => Verdict::Gone,
+        (None, _) => Verdict::Unknown,
+    };
+    Judgement::Decided(verdict)
 }
 
 /// Judges a replica whose beat expired by its own answer, the second condition.
@@ -154,23 +164,7 @@ pub(super) fn after_beat(
 impl Member {
     /// A replica at `host:NUMBER`.
     pub(super) fn of(number: u16, incarnation: u64, is_living: bool) -> Self {
-        Self {
-            replica: ReplicaRef::of(number, incarnation),
-            address: format!("host:{number}"),
-            is_living,
-            record: None,
-            seen: None,
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::cluster::Incarnation;
-
-    fn record(number: u16, incarnation: u64) -> MemberRecord {
-        MemberRecord {
+        let record = MemberRecord {
             number: ReplicaNumber(number),
             incarnation: Incarnation(incarnation),
             instance: String::new(),
@@ -179,17 +173,25 @@ mod tests {
             version: "1".to_owned(),
             leaving: false,
             sessions: 0,
+        };
+        Self {
+            record,
+            is_living,
+            seen: None,
         }
     }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
 
     fn members(living: &[(u16, u64)], joined: &[(u16, u64)], mark: &str) -> Members {
-        let joined = joined.iter().map(|(number, incarnation)| {
-            let replica = ReplicaRef::of(*number, *incarnation);
-            (replica, format!("host:{number}"))
-        });
+        let living = living.iter().map(|(n, i)| ReplicaRef::of(*n, *i));
+        let joined = joined.iter().map(|(n, i)| Member::of(*n, *i, true).record);
         Members {
-            living: living.iter().map(|(n, i)| record(*n, *i)).collect(),
             joined: joined.collect(),
+            living: living.collect(),
             epoch: EngineEpoch {
                 run: "run".to_owned(),
                 mark: mark.to_owned(),
@@ -204,12 +206,27 @@ mod tests {
         let at = |incarnation| Some(Member::of(2, incarnation, false));
         let table = [
             // Its beat is valid, whatever else is known.
-            (Some(record(2, 10)), at(10), true, Decided(Verdict::Alive)),
+            (
+                Some(ReplicaRef::of(2, 10)),
+                at(10),
+                true,
+                Decided(Verdict::Alive),
+            ),
             // A newer incarnation replaced it.
-            (Some(record(2, 11)), at(10), true, Decided(Verdict::Gone)),
+            (
+                Some(ReplicaRef::of(2, 11)),
+                at(10),
+                true,
+                Decided(Verdict::Gone),
+            ),
             (None, at(11), true, Decided(Verdict::Gone)),
-            // An older row than what was read elsewhere proves nothing.
-            (Some(record(2, 9)), at(10), true, Decided(Verdict::Unknown)),
+            // An older incarnation than what was read elsewhere proves nothing.
+            (
+                Some(ReplicaRef::of(2, 9)),
+                at(10),
+                true,
+                Decided(Verdict::Unknown),
+            ),
             // Its beat expired: it is asked.
             (None, at(10), true, Ask("host:2".to_owned())),
             (None, at(10), false, Ask("host:2".to_owned())),
@@ -218,9 +235,9 @@ mod tests {
             (None, at(9), true, Decided(Verdict::Gone)),
             (None, None, false, Decided(Verdict::Unknown)),
         ];
-        for (stored, known, is_settled, expected) in table {
-            let judged = judge(who, stored.as_ref(), known.as_ref(), is_settled);
-            assert_eq!(judged, expected, "{stored:?} {known:?} {is_settled}");
+        for (living, known, is_settled, expected) in table {
+            let judged = judge(who, living, known.as_ref(), is_settled);
+            assert_eq!(judged, expected, "{living:?} {known:?} {is_settled}");
         }
         let answers = [
             (Some(who), Verdict::Alive),
@@ -261,7 +278,7 @@ mod tests {
         table.learn(&members(&both, &both, "a"), start);
         let found = |table: &MemberTable, number| {
             let member = table.rows.get(&ReplicaNumber(number))?;
-            Some((member.replica.incarnation.0, member.is_living))
+            Some((member.replica().incarnation.0, member.is_living))
         };
         assert_eq!(found(&table, 2), Some((20, true)));
         assert!(!table.is_settled(start, ttl) && table.is_settled(start + ttl, ttl));
@@ -277,8 +294,5 @@ mod tests {
         assert_eq!(found(&table, 1), Some((10, false)));
         assert_eq!(found(&table, 3), Some((40, true)));
         assert!(!table.is_settled(start + ttl, ttl));
-        // A row without an entry among those that joined.
-        table.learn(&members(&[(4, 50)], &[], "b"), start + ttl);
-        assert_eq!(found(&table, 4), Some((50, true)));
     }
 }

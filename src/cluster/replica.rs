@@ -184,7 +184,7 @@ impl Replica {
         let table = self.table.read();
         let is_living = |who: &ReplicaRef| {
             let known = table.rows.get(&who.number);
-            known.is_some_and(|known| known.is_living && known.replica == *who)
+            known.is_some_and(|known| known.is_living && known.replica() == *who)
         };
         self.questions.lock().retain(|who, _| !is_living(who));
     }

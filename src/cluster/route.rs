@@ -128,7 +128,7 @@ impl Finding {
         let Some(member) = member(number) else {
             return self.unlisted(owner);
         };
-        let replica = member.replica;
+        let replica = member.replica();
         if owner.is_some_and(|owner| owner.incarnation < replica.incarnation) {
             return self.without_owner();
         }

@@ -84,7 +84,7 @@ pub(super) struct RecordRow {
     pub(super) ttl: Duration,
 }
 
-/// A replica's row in the engine.
+/// A replica that joined, as it describes itself with each beat.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct MemberRecord {
     pub(super) number: ReplicaNumber,
@@ -113,16 +113,16 @@ impl MemberRecord {
 /// All replicas that the engine knows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Members {
-    /// The members whose beat has not expired.
-    pub(super) living: Vec<MemberRecord>,
-    /// Number, incarnation and address of each replica that joined and did not leave.
-    pub(super) joined: Vec<(ReplicaRef, String)>,
+    /// The replicas that joined and did not leave.
+    pub(super) joined: Vec<MemberRecord>,
+    /// Those whose beat has not expired.
+    pub(super) living: Vec<ReplicaRef>,
     pub(super) epoch: EngineEpoch,
 }
 
 impl Members {
-    pub(super) fn living(&self, number: ReplicaNumber) -> Option<&MemberRecord> {
-        self.living.iter().find(|it| it.number == number)
+    pub(super) fn living(&self, number: ReplicaNumber) -> Option<ReplicaRef> {
+        self.living.iter().find(|it| it.number == number).copied()
     }
 }
 
@@ -161,12 +161,12 @@ pub(super) trait Engine: Send + Sync {
     /// Takes a number if it is free, or if the same instance has an earlier incarnation of it.
     fn take_number(&self, member: MemberRecord, ttl: Duration) -> Asked<'_, bool>;
 
-    /// Extends the row of a member unless it expired or was replaced, and reads all members.
+    /// Extends the life of a member unless it expired or was replaced, and reads all members.
     fn beat(&self, member: MemberRecord, ttl: Duration) -> Asked<'_, (BeatOutcome, Members)>;
 
     fn members(&self) -> Asked<'_, Members>;
 
-    /// Removes the row and the number of this incarnation.
+    /// Removes the member with this number, unless another incarnation has it.
     fn leave(&self, member: ReplicaRef) -> Asked<'_, ()>;
 
     /// This replica's address as the engine sees it; `None` if it sees none.

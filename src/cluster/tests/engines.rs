@@ -168,8 +168,8 @@ async fn check_members(engine: Arc<dyn Engine>) {
     assert_eq!(outcome, BeatOutcome::Replaced);
     let (outcome, kept) = beat(member(1, 12, "a"), LONG).await;
     assert_eq!(outcome, BeatOutcome::Kept);
-    assert_eq!(kept.living, [member(1, 12, "a")]);
-    assert_eq!(kept.joined, [(replica(1, 12), "host:1".to_owned())]);
+    assert_eq!(kept.living, [replica(1, 12)]);
+    assert_eq!(kept.joined, [member(1, 12, "a")]);
     assert_eq!(kept.epoch, before.epoch);
     let members = async || engine.members().await.unwrap();
     assert_eq!(members().await, kept);

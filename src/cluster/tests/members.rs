@@ -31,7 +31,7 @@ async fn replicas_take_the_lowest_free_number_and_see_each_other() {
     for cluster in [&one, &two] {
         let member = cluster.member(ReplicaNumber(3)).unwrap();
         assert_eq!(
-            (member.replica, &*member.address),
+            (member.replica(), member.address()),
             (three.me(), "127.0.0.1:1")
         );
         assert!(member.is_living && !member.is_leaving());

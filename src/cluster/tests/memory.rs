@@ -23,8 +23,9 @@ pub(super) struct MemoryEngine(Arc<Mutex<State>>);
 #[derive(Default)]
 struct State {
     records: HashMap<String, Expiring<Stored>>,
-    members: BTreeMap<ReplicaNumber, Expiring<MemberRecord>>,
-    joined: BTreeMap<ReplicaNumber, (ReplicaRef, String)>,
+    joined: BTreeMap<ReplicaNumber, MemberRecord>,
+    /// Incarnation and instance of the members that beat.
+    lives: BTreeMap<ReplicaNumber, Expiring<(Incarnation, String)>>,
     incarnation: u64,
     /// How often the engine has lost everything.
     emptied: u64,
@@ -76,7 +77,7 @@ impl MemoryEngine {
         } else {
             let now = Instant::now();
             state.records.retain(|_, row| row.expires > now);
-            state.members.retain(|_, member| member.expires > now);
+            state.lives.retain(|_, life| life.expires > now);
             Ok(act(&mut state))
         };
         ready(result).boxed()
@@ -159,16 +160,23 @@ impl State {
 
     fn put_member(&mut self, member: MemberRecord, ttl: Duration) {
         let (number, expires) = (member.number, Instant::now() + ttl);
-        let joined = (member.replica(), member.address.clone());
-        self.joined.insert(number, joined);
-        let value = member;
-        self.members.insert(number, Expiring { value, expires });
+        let value = (member.incarnation, member.instance.clone());
+        self.lives.insert(number, Expiring { value, expires });
+        self.joined.insert(number, member);
+    }
+
+    fn incarnation(&self, number: ReplicaNumber) -> Option<Incarnation> {
+        Some(self.lives.get(&number)?.value.0)
     }
 
     fn seen(&self) -> Members {
+        let living = self.lives.iter().map(|(number, life)| ReplicaRef {
+            number: *number,
+            incarnation: life.value.0,
+        });
         Members {
-            living: self.members.values().map(|it| it.value.clone()).collect(),
             joined: self.joined.values().cloned().collect(),
+            living: living.collect(),
             epoch: EngineEpoch {
                 run: "memory".to_owned(),
                 mark: self.emptied.to_string(),
@@ -207,12 +215,9 @@ impl Engine for MemoryEngine {
 
     fn take_number(&self, member: MemberRecord, ttl: Duration) -> Asked<'_, bool> {
         self.with(move |state| {
-            let holder = state
-                .members
-                .get(&member.number)
-                .map(|holder| &holder.value);
-            let is_free = holder.is_none_or(|holder| {
-                holder.instance == member.instance && holder.incarnation < member.incarnation
+            let holder = state.lives.get(&member.number).map(|life| &life.value);
+            let is_free = holder.is_none_or(|(incarnation, instance)| {
+                *instance == member.instance && *incarnation < member.incarnation
             });
             if is_free {
                 state.put_member(member, ttl);
@@ -223,11 +228,9 @@ impl Engine for MemoryEngine {
 
     fn beat(&self, member: MemberRecord, ttl: Duration) -> Asked<'_, (BeatOutcome, Members)> {
         self.with(move |state| {
-            let outcome = match state.members.get(&member.number) {
+            let outcome = match state.incarnation(member.number) {
                 None => BeatOutcome::Expired,
-                Some(holder) if holder.value.incarnation != member.incarnation => {
-                    BeatOutcome::Replaced
-                }
+                Some(holder) if holder != member.incarnation => BeatOutcome::Replaced,
                 Some(_) => {
                     state.put_member(member, ttl);
                     BeatOutcome::Kept
@@ -243,9 +246,9 @@ impl Engine for MemoryEngine {
 
     fn leave(&self, member: ReplicaRef) -> Asked<'_, ()> {
         self.with(|state| {
-            let holder = state.members.get(&member.number);
-            if holder.is_none_or(|holder| holder.value.incarnation == member.incarnation) {
-                state.members.remove(&member.number);
+            let holder = state.incarnation(member.number);
+            if holder.is_none_or(|holder| holder == member.incarnation) {
+                state.lives.remove(&member.number);
                 state.joined.remove(&member.number);
             }
         })

@@ -30,7 +30,7 @@ async fn start(engine: &EngineSpec, instance: u128) -> Cluster {
 async fn sees(one: &Cluster, other: &Cluster) {
     until("one replica sees the other", async || {
         let member = one.member(other.me().number);
-        member.is_some_and(|member| member.is_living && member.replica == other.me())
+        member.is_some_and(|member| member.is_living && member.replica() == other.me())
     })
     .await;
 }

@@ -352,7 +352,7 @@ impl Forwarding<'_> {
         let path = self.request.uri().path_and_query();
         let request = PeerRequest {
             method: self.request.method(),
-            authority: &member.address,
+            authority: member.address(),
             path: path.map_or("/", |path| path.as_str()),
             headers: &headers,
             body: body.clone(),
@@ -436,7 +436,7 @@ fn another(cluster: &Cluster) -> Option<ReplicaRef> {
     let numbers = (1..=REPLICAS_MAX).map(ReplicaNumber).filter(|it| *it != me);
     let mut members = numbers.filter_map(|number| cluster.member(number));
     let staying = members.find(|member| member.is_living && !member.is_leaving())?;
-    Some(staying.replica)
+    Some(staying.replica())
 }
 
 pub(super) fn unavailable(why: &str) -> RequestFailure {

@@ -22,7 +22,7 @@ use crate::cluster::ids::{Incarnation, REPLICAS_MAX, ReplicaNumber, ReplicaRef};
 pub use address::{EngineSpec, InvalidEngine};
 pub use check::{EngineFacts, check_engine};
 use link::Link;
-use rows::{answer_of, client_ip, entry, info, joined_of, lifetime, member_of, record_of, row};
+use rows::{answer_of, client_ip, info, joined_of, lifetime, living_of, record_of};
 use scripts::{INCARNATION, MEMBER, RECORD};
 
 /// The engine behind an address. All keys begin with one prefix.
@@ -90,38 +90,34 @@ impl RedisEngine {
         command
     }
 
-    /// The call that writes the row of a member.
+    /// The call that writes a member.
     fn write(&self, act: &str, member: &MemberRecord, ttl: Duration) -> Cmd {
         let mut command = self.member(act, member.replica());
-        command.arg(&member.instance).arg(row(member));
-        command.arg(lifetime(ttl)).arg(entry(member));
+        command.arg(&member.instance).arg(lifetime(ttl));
+        command.arg(serde_json::to_string(member).unwrap_or_default());
         command
     }
 
     /// Sends a command, if there is one, and reads all members after it.
     async fn members_after(&self, first: Option<Cmd>) -> Result<(Value, Members), EngineError> {
         let numbers = (1..=REPLICAS_MAX).map(ReplicaNumber);
-        let rows: Vec<_> = numbers.map(|number| self.member_key(number)).collect();
+        let lives: Vec<_> = numbers.map(|number| self.member_key(number)).collect();
         let (counters, mark) = (self.key("c"), Uuid::new_v4().to_string());
         let mut commands = Pipeline::new();
         commands.add_command(first.unwrap_or_else(|| cmd("TIME")));
         commands.cmd("HGETALL").arg(self.key("members"));
-        commands.cmd("MGET").arg(rows);
+        commands.cmd("MGET").arg(lives);
         commands.cmd("HSETNX").arg(&counters).arg("mark").arg(mark);
         commands.cmd("HGET").arg(&counters).arg("mark");
         commands.cmd("INFO").arg("server");
         let answers = self.link.send(commands).await?;
-        let [first, joined, living, _, mark, server] =
+        let [first, joined, lives, _, mark, server] =
             <[Value; 6]>::try_from(answers).map_err(|_| EngineError::Damaged)?;
-        let living: Vec<Option<String>> = read(Some(living))?;
+        let lives: Vec<Option<String>> = read(Some(lives))?;
         let server: String = read(Some(server))?;
         let members = Members {
-            living: living
-                .iter()
-                .flatten()
-                .filter_map(|row| member_of(row))
-                .collect(),
-            joined: joined_of(read(Some(joined))?),
+            joined: joined_of(&read(Some(joined))?),
+            living: living_of(&lives),
             epoch: EngineEpoch {
                 run: info(&server, "run_id").unwrap_or_default().to_owned(),
                 mark: read(Some(mark))?,

@@ -14,32 +14,24 @@ pub(super) fn lifetime(duration: Duration) -> String {
     millis(duration).max(1).to_string()
 }
 
-/// A member's row. The scripts read its first two words.
-pub(super) fn row(member: &MemberRecord) -> String {
-    let json = serde_json::to_string(member).unwrap_or_default();
-    format!("{} {} {json}", member.incarnation.0, member.instance)
-}
-
-pub(super) fn member_of(row: &str) -> Option<MemberRecord> {
-    serde_json::from_str(row.splitn(3, ' ').nth(2)?).ok()
-}
-
-/// A member's entry in the hash of all members.
-pub(super) fn entry(member: &MemberRecord) -> String {
-    format!("{} {}", member.incarnation.0, member.address)
+/// The members with a life; `lives` are those of all numbers from 1.
+pub(super) fn living_of(lives: &[Option<String>]) -> Vec<ReplicaRef> {
+    let living = (1..).zip(lives).filter_map(|(number, life)| {
+        let (incarnation, _) = life.as_ref()?.split_once(' ')?;
+        Some(ReplicaRef {
+            number: ReplicaNumber(number),
+            incarnation: Incarnation(incarnation.parse().ok()?),
+        })
+    });
+    living.collect()
 }
 
 /// The hash of all members. Entries that cannot be read are left out.
-pub(super) fn joined_of(entries: BTreeMap<u16, String>) -> Vec<(ReplicaRef, String)> {
-    let read = entries.into_iter().filter_map(|(number, entry)| {
-        let (incarnation, address) = entry.split_once(' ')?;
-        let replica = ReplicaRef {
-            number: ReplicaNumber(number),
-            incarnation: Incarnation(incarnation.parse().ok()?),
-        };
-        Some((replica, address.to_owned()))
-    });
-    read.collect()
+pub(super) fn joined_of(hash: &BTreeMap<u16, String>) -> Vec<MemberRecord> {
+    let entries = hash.values().map(String::as_str);
+    entries
+        .filter_map(|entry| serde_json::from_str(entry).ok())
+        .collect()
 }
 
 /// The answer of the script about a record.

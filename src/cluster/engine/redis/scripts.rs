@@ -1,8 +1,8 @@
 //! Scripts in Lua, which the engine runs atomically. The first argument says what to do.
 //!
 //! A record is a hash: `t` term, `o` owner (empty after a release), `l` lifetime in milliseconds, `r`
-//! sealed record, and fields whose names begin with `f`. A member's row is the text
-//! `INCARNATION INSTANCE JSON`.
+//! sealed record, and fields whose names begin with `f`. The life of a member is a key that expires,
+//! with the text `INCARNATION INSTANCE`; its description is in the hash of all members.
 
 use std::sync::LazyLock;
 
@@ -44,18 +44,18 @@ return {1, h[1], owner}",
     )
 });
 
-/// The keys are the number's row and the hash of all members. Arguments: what to do, incarnation,
-/// number; then for `take` and `beat` the instance, the row, its lifetime in milliseconds, and the
-/// entry in the hash. Answers 1 for done, 0 for refused, -1 if the row of a beat is missing.
+/// The keys are the life of the number and the hash of all members. Arguments: what to do,
+/// incarnation, number; then for `take` and `beat` the instance, the lifetime in milliseconds, and
+/// the description. Answers 1 for done, 0 for refused, -1 if the life of a beat has expired.
 pub(super) static MEMBER: LazyLock<Script> = LazyLock::new(|| {
     Script::new(
         "\
 local act, given, number = ARGV[1], ARGV[2], ARGV[3]
-local row = redis.call('GET', KEYS[1])
-local incarnation, instance = string.match(row or '', '^(%d+) (%S+) ')
+local life = redis.call('GET', KEYS[1])
+local incarnation, instance = string.match(life or '', '^(%d+) (%S+)$')
 if act == 'take' then
-  if row and (instance ~= ARGV[4] or tonumber(incarnation) >= tonumber(given)) then return 0 end
-elseif row then
+  if life and (instance ~= ARGV[4] or tonumber(incarnation) >= tonumber(given)) then return 0 end
+elseif life then
   if incarnation ~= given then return 0 end
 elseif act == 'beat' then
   return -1
@@ -64,8 +64,8 @@ if act == 'leave' then
   redis.call('DEL', KEYS[1])
   redis.call('HDEL', KEYS[2], number)
 else
-  redis.call('SET', KEYS[1], ARGV[5], 'PX', ARGV[6])
-  redis.call('HSET', KEYS[2], number, ARGV[7])
+  redis.call('SET', KEYS[1], given .. ' ' .. ARGV[4], 'PX', ARGV[5])
+  redis.call('HSET', KEYS[2], number, ARGV[6])
 end
 return 1",
     )
