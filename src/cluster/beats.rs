@@ -200,8 +200,7 @@ async fn beat(
     }
     // An outage is longer than a beat that came late.
     let was_away = since_last > ttl * 2 / 3;
-    replica.table.write().learn(&members, now);
-    replica.revive();
+    replica.learn(&members, now);
     *epoch = Some(members.epoch);
     if lost_writes || was_away {
         log::info!("the engine came back: this replica saves its sessions again");

@@ -15,7 +15,7 @@ use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 use uuid::Uuid;
 
-use super::engine::{Engine, EngineError};
+use super::engine::{Engine, EngineError, Members};
 use super::ids::{IdKeys, ReplicaNumber, ReplicaRef};
 use super::membership::{Judgement, MemberTable, Verdict, judge, judge_answer};
 use super::mint::ReplicaMint;
@@ -179,9 +179,11 @@ impl Replica {
         })
     }
 
-    /// Forgets that replicas were gone which beat again under the same incarnation.
-    pub(super) fn revive(&self) {
-        let table = self.table.read();
+    /// Takes over what a beat showed, and forgets that replicas were gone which beat again under the
+    /// same incarnation.
+    pub(super) fn learn(&self, members: &Members, now: Instant) {
+        let mut table = self.table.write();
+        table.learn(members, now);
         let is_living = |who: &ReplicaRef| {
             let known = table.rows.get(&who.number);
             known.is_some_and(|known| known.is_living && known.replica() == *who)

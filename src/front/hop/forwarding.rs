@@ -383,7 +383,7 @@ impl Forwarding<'_> {
         let cluster = cluster.clone();
         let streaming = || Streaming {
             gone: async move { cluster.until_gone(from).await }.boxed_local(),
-            last_event: last_event(&answer_kind(is_stream, body)),
+            last_event: is_stream.then(|| last_event(body)).flatten(),
             closing: (*self.request.method() == Method::GET)
                 .then(|| Box::pin(self.front.closing.clone().cancelled_owned())),
             _in_flight: self.front.in_flight.token(),
@@ -395,17 +395,10 @@ impl Forwarding<'_> {
     }
 }
 
-/// The message whose answer is an event stream.
-fn answer_kind(is_stream: bool, body: &Bytes) -> Message {
-    match is_stream && !body.is_empty() {
-        true => Message::of(body),
-        false => Message::Repeatable,
-    }
-}
-
-fn last_event(message: &Message) -> Option<Bytes> {
-    match message {
-        Message::Call(Some(id)) => Some(interrupted::last_event(id)),
+/// The event that ends the stream of a call's answer if it breaks off.
+fn last_event(body: &Bytes) -> Option<Bytes> {
+    match Message::of(body) {
+        Message::Call(Some(id)) => Some(interrupted::last_event(&id)),
         Message::Call(None) | Message::Repeatable => None,
     }
 }

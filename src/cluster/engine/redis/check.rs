@@ -1,6 +1,6 @@
 //! Checks an engine before replicas use it: version, role and policy for a full memory.
 
-use redis::{RedisError, cmd};
+use redis::cmd;
 
 use super::EngineSpec;
 use super::link::{open, primary};
@@ -35,9 +35,9 @@ pub async fn check_engine(spec: &EngineSpec) -> Result<EngineFacts, String> {
     let node = primary(spec).await?;
     let asked = async {
         let mut connection = open(spec, &node).await?;
-        Ok(cmd("INFO").query_async::<String>(&mut connection).await?)
+        cmd("INFO").query_async::<String>(&mut connection).await
     };
-    let text = asked.await.map_err(|why: RedisError| why.to_string())?;
+    let text = asked.await.map_err(|why| why.to_string())?;
     let value = |name| info(&text, name).map(str::to_owned);
     Ok(EngineFacts {
         version: value("redis_version").unwrap_or_default(),
