@@ -2,7 +2,7 @@
 //!
 //! Every operation is atomic in the engine and touches as few keys as possible. Orders about records
 //! are fenced by owner and term. A model in memory states in Rust what the scripts of the real engine
-//! do (`tests/memory.rs`), and one set of tests holds for both.
+//! do (`src/cluster/tests/memory.rs`), and one set of tests holds for both.
 
 mod redis;
 
