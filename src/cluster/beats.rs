@@ -7,8 +7,8 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::task::AbortOnDropHandle;
 
-use super::engine::{BeatAnswer, EngineEpoch, EngineError, MemberRecord};
-use super::ids::{Incarnation, REPLICAS_MAX, ReplicaNumber, ReplicaRef};
+use super::engine::{EngineEpoch, EngineError, MemberRecord};
+use super::ids::{REPLICAS_MAX, ReplicaNumber, ReplicaRef};
 use super::membership::{AfterBeat, after_beat};
 use super::replica::Replica;
 use crate::id::random_bytes;
@@ -103,8 +103,7 @@ async fn join(replica: &Replica, preferred: Option<ReplicaNumber>) {
 }
 
 fn become_member(replica: &Replica, me: ReplicaRef, at: Instant) {
-    replica.mint.number.store(me.number.0, Ordering::Relaxed);
-    replica.own.set(me);
+    *replica.own.write() = me;
     replica.pulse.beat(at);
     replica.pulse.tick(at);
 }
@@ -115,28 +114,29 @@ async fn try_join(
 ) -> Result<ReplicaRef, EngineError> {
     let address = address(replica).await?;
     let incarnation = replica.engine.next_incarnation().await?;
-    let joined = replica.engine.joined().await?;
+    let members = replica.engine.members().await?;
     let numbers = (1..=REPLICAS_MAX).map(ReplicaNumber);
     for number in preferred.into_iter().chain(numbers) {
-        let holder = joined.iter().find(|(it, _)| it.number == number);
+        let holder = members.joined.iter().find(|it| it.number == number);
         // A replica without beats can be alive, cut off from the engine alone.
-        if let Some((holder, address)) = holder
+        if let Some(holder) = holder
             && Some(number) != preferred
-            && replica.engine.member(number).await?.is_none()
-            && replica.ping(address).await == Some(*holder)
+            && members.living(number).is_none()
+            && replica.ping(&holder.address).await == Some(holder.replica())
         {
             continue;
         }
-        let member = own_record(replica, number, incarnation, &address);
+        let me = ReplicaRef {
+            number,
+            incarnation,
+        };
+        let member = own_record(replica, me, &address);
         if replica
             .engine
             .take_number(member, replica.spec.member_ttl)
             .await?
         {
-            return Ok(ReplicaRef {
-                number,
-                incarnation,
-            });
+            return Ok(me);
         }
     }
     let why = format!("the cluster has {REPLICAS_MAX} replicas, the most that it can have");
@@ -158,15 +158,10 @@ async fn address(replica: &Replica) -> Result<String, EngineError> {
     Ok(std::net::SocketAddr::new(ip, spec.listen.port()).to_string())
 }
 
-fn own_record(
-    replica: &Replica,
-    number: ReplicaNumber,
-    incarnation: Incarnation,
-    address: &str,
-) -> MemberRecord {
+pub(super) fn own_record(replica: &Replica, me: ReplicaRef, address: &str) -> MemberRecord {
     MemberRecord {
-        number,
-        incarnation,
+        number: me.number,
+        incarnation: me.incarnation,
         instance: replica.instance.lock().clone(),
         address: address.to_owned(),
         name: replica.spec.name.clone(),
@@ -181,18 +176,18 @@ async fn beat(
     epoch: &mut Option<EngineEpoch>,
     now: Instant,
 ) -> Result<(), EngineError> {
-    let me = replica.own.me();
+    let me = *replica.own.read();
     let address = address(replica).await?;
-    let member = own_record(replica, me.number, me.incarnation, &address);
+    let member = own_record(replica, me, &address);
     let ttl = replica.spec.member_ttl;
-    let answer = replica.engine.beat(member, ttl).await?;
+    let (outcome, members) = replica.engine.beat(member, ttl).await?;
     // It left while the beat was on its way, and must not join again.
     if replica.has_left.load(Ordering::Relaxed) {
         return Ok(());
     }
     let since_last = replica.pulse.since_beat(now);
-    let lost_writes = epoch.as_ref().is_some_and(|known| *known != answer.epoch);
-    match after_beat(answer.outcome, lost_writes, since_last, ttl) {
+    let lost_writes = epoch.as_ref().is_some_and(|known| *known != members.epoch);
+    match after_beat(outcome, lost_writes, since_last, ttl) {
         AfterBeat::Continue => replica.pulse.beat(now),
         AfterBeat::Retake => retake(replica, me, &address, now).await?,
         AfterBeat::TakeIncarnation => {
@@ -205,8 +200,8 @@ async fn beat(
     }
     // An outage is longer than a beat that came late.
     let was_away = since_last > ttl * 2 / 3;
-    learn(replica, &answer, now);
-    *epoch = Some(answer.epoch);
+    replica.learn(&members, now);
+    *epoch = Some(members.epoch);
     if lost_writes || was_away {
         log::info!("the engine came back: this replica saves its sessions again");
         replica.came_back.send_modify(|times| *times += 1);
@@ -221,7 +216,7 @@ async fn retake(
     address: &str,
     now: Instant,
 ) -> Result<(), EngineError> {
-    let member = own_record(replica, next.number, next.incarnation, address);
+    let member = own_record(replica, next, address);
     if replica
         .engine
         .take_number(member, replica.spec.member_ttl)
@@ -243,11 +238,6 @@ async fn join_again(replica: &Replica) -> Result<(), EngineError> {
     log::warn!(replica:% = me.number; "another replica took this one's number; joined again");
     become_member(replica, me, at);
     Ok(())
-}
-
-fn learn(replica: &Replica, answer: &BeatAnswer, now: Instant) {
-    replica.table.write().learn(answer, now);
-    replica.revive();
 }
 
 /// Logs when the engine goes away and comes back.

@@ -11,10 +11,11 @@ use tokio::time::{Instant, sleep, timeout};
 use uuid::Uuid;
 
 use super::beats;
-use super::engine::{Engine, EngineSpec, RedisEngine};
+use super::engine::{Engine, EngineSpec, MemberRecord, RedisEngine};
 use super::ids::{Birthplace, ReplicaNumber, ReplicaRef};
-use super::membership::{Member, Verdict};
+use super::membership::{Member, Verdict, beside};
 use super::mint::Mint;
+use super::raw_key::HopTls;
 use super::records::Records;
 use super::replica::{ClusterError, ClusterSpec, Health, Replica};
 use super::status::{ClusterStatus, EngineStatus, ReplicaState, ReplicaStatus};
@@ -42,25 +43,18 @@ impl Cluster {
     ///
     /// # Errors
     ///
-    /// Fails if the thread cannot start.
+    /// Fails if the thread cannot start, or TLS cannot be set up.
     pub fn start(
         engine: EngineSpec,
         prefix: &str,
         spec: ClusterSpec,
     ) -> Result<Self, ClusterError> {
+        let tls = HopTls::new(&spec.secret)?;
         let mut builder = tokio::runtime::Builder::new_current_thread();
         let runtime = builder.enable_all().build()?;
-        let handle = runtime.handle().clone();
-        let shown = engine.to_string();
-        let engine = RedisEngine::open(engine, prefix, handle.clone());
-        let cluster = match Self::over(Arc::new(engine), shown, spec, handle) {
-            Ok(cluster) => cluster,
-            Err(error) => {
-                // Its drop would wait, which a task must not.
-                runtime.shutdown_background();
-                return Err(error);
-            }
-        };
+        let (handle, shown) = (runtime.handle().clone(), engine.to_string());
+        let engine = Arc::new(RedisEngine::open(engine, prefix, &handle));
+        let cluster = Self::over(engine, shown, (spec, tls), handle);
         let replica = Arc::downgrade(&cluster.0);
         let thread = std::thread::Builder::new().name("cluster".to_owned());
         thread.spawn(move || {
@@ -74,20 +68,16 @@ impl Cluster {
     }
 
     /// Begins to join, over an engine that exists: its beats run on this runtime.
-    ///
-    /// # Errors
-    ///
-    /// Fails only if TLS cannot be set up.
-    pub fn over(
+    pub(super) fn over(
         engine: Arc<dyn Engine>,
         engine_address: String,
-        spec: ClusterSpec,
+        spec: (ClusterSpec, HopTls),
         runtime: Handle,
-    ) -> Result<Self, ClusterError> {
-        let replica = Replica::new(engine, engine_address, spec, runtime.clone())?;
+    ) -> Self {
+        let replica = Replica::new(engine, engine_address, spec, runtime.clone());
         let replica = Arc::new(replica);
         runtime.spawn(beats::supervise(Arc::clone(&replica)));
-        Ok(Self(replica))
+        Self(replica)
     }
 
     /// Waits until this replica has joined, for as long as the engine is away.
@@ -103,7 +93,7 @@ impl Cluster {
     /// This replica. Its incarnation changes when it could not beat for a `member_ttl`: sessions of
     /// the former incarnation must be claimed before they are served.
     pub fn me(&self) -> ReplicaRef {
-        self.0.own.me()
+        *self.0.own.read()
     }
 
     /// Mints ids that name this replica.
@@ -121,8 +111,8 @@ impl Cluster {
     }
 
     /// A replica as the last beat showed it. No I/O.
-    pub fn member(&self, number: ReplicaNumber) -> Member {
-        self.0.table.read().member(number)
+    pub fn member(&self, number: ReplicaNumber) -> Option<Arc<Member>> {
+        self.0.table.read().rows.get(&number).cloned()
     }
 
     /// Whether the copies of this replica's sessions can be served: it beats, or it is awake and
@@ -211,11 +201,7 @@ impl Cluster {
     pub async fn is_gone(&self, who: ReplicaRef) -> Verdict {
         let me = self.me();
         if who.number == me.number {
-            return match who.incarnation.cmp(&me.incarnation) {
-                std::cmp::Ordering::Less => Verdict::Gone,
-                std::cmp::Ordering::Equal => Verdict::Alive,
-                std::cmp::Ordering::Greater => Verdict::Unknown,
-            };
+            return beside(who, me);
         }
         self.0.is_gone(who).await
     }
@@ -224,14 +210,17 @@ impl Cluster {
     pub async fn until_gone(&self, who: ReplicaRef) {
         loop {
             sleep(GONE_CHECK).await;
-            let is_living = matches!(
-                self.member(who.number),
-                Member::Living { incarnation, .. } if incarnation == who.incarnation
-            );
+            let member = self.member(who.number);
+            let is_living = member.is_some_and(|it| it.is_living && it.replica() == who);
             if !is_living && self.is_gone(who).await == Verdict::Gone {
                 return;
             }
         }
+    }
+
+    /// Whether this replica leaves, so that it takes over no session.
+    pub fn is_leaving(&self) -> bool {
+        self.0.is_leaving.load(Ordering::Relaxed)
     }
 
     /// Tells the other replicas that this one is leaving.
@@ -272,40 +261,28 @@ impl Cluster {
             failures: self.0.engine.failures(),
         };
         let table = self.0.table.read();
-        let mut replicas: Vec<_> = table
-            .rows
-            .values()
-            .map(|known| {
-                let is_self = known.replica == me;
-                let record = known.record.as_ref();
-                let is_leaving = record.is_some_and(|it| it.leaving);
-                ReplicaStatus {
-                    name: record.map_or_else(String::new, |it| it.name.clone()),
-                    number: known.replica.number.0,
-                    address: known.address.clone(),
-                    state: match () {
-                        () if !known.is_living => ReplicaState::Expired,
-                        () if is_leaving => ReplicaState::Leaving,
-                        () => ReplicaState::Alive,
-                    },
-                    version: record.map_or_else(String::new, |it| it.version.clone()),
-                    sessions: record.map_or(0, |it| it.sessions),
-                    last_beat_ms: known.seen.map(|seen| millis(now - seen)),
-                    is_self,
-                }
-            })
-            .collect();
+        let shown = |record: &MemberRecord, state, seen: Option<Instant>| ReplicaStatus {
+            name: record.name.clone(),
+            number: record.number.0,
+            address: record.address.clone(),
+            state,
+            version: record.version.clone(),
+            sessions: record.sessions,
+            last_beat_ms: seen.map(|seen| millis(now - seen)),
+            is_self: record.replica() == me,
+        };
+        let mut replicas = Vec::new();
+        for member in table.rows.values() {
+            let state = match () {
+                () if !member.is_living => ReplicaState::Expired,
+                () if member.is_leaving() => ReplicaState::Leaving,
+                () => ReplicaState::Alive,
+            };
+            replicas.push(shown(&member.record, state, member.seen));
+        }
         if !self.has_joined() {
-            replicas.push(ReplicaStatus {
-                name: self.0.spec.name.clone(),
-                number: 0,
-                address: self.0.spec.listen.to_string(),
-                state: ReplicaState::Joining,
-                version: self.0.spec.version.clone(),
-                sessions: 0,
-                last_beat_ms: None,
-                is_self: true,
-            });
+            let own = beats::own_record(&self.0, me, &self.listen().to_string());
+            replicas.push(shown(&own, ReplicaState::Joining, None));
         }
         ClusterStatus { engine, replicas }
     }

@@ -1,29 +1,40 @@
 //! Which replicas are alive: what this replica knows, and the decisions that follow. No I/O.
 
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
-use parking_lot::RwLock;
 use tokio::time::Instant;
 
-use super::engine::{BeatAnswer, BeatOutcome, EngineEpoch, MemberRecord};
-use super::ids::{Incarnation, ReplicaNumber, ReplicaRef};
+use super::engine::{BeatOutcome, EngineEpoch, MemberRecord, Members};
+#[cfg(test)]
+use super::ids::Incarnation;
+use super::ids::{ReplicaNumber, ReplicaRef};
 
-/// Another replica, as the last beat showed it.
+/// A replica that joined and did not leave, as the last beat showed it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Member {
-    Living {
-        address: String,
-        incarnation: Incarnation,
-        leaving: bool,
-    },
-    /// It does not beat any more, but it can still be alive.
-    Expired {
-        address: String,
-        incarnation: Incarnation,
-    },
-    /// It left, or was never seen.
-    Gone,
+pub struct Member {
+    pub(super) record: MemberRecord,
+    /// Whether its beat is valid. If it has expired, the replica can still be alive.
+    pub is_living: bool,
+    /// When it was last seen living.
+    pub(super) seen: Option<Instant>,
+}
+
+impl Member {
+    pub fn replica(&self) -> ReplicaRef {
+        self.record.replica()
+    }
+
+    /// Host and port where other replicas connect.
+    pub fn address(&self) -> &str {
+        &self.record.address
+    }
+
+    pub fn is_leaving(&self) -> bool {
+        self.record.leaving
+    }
 }
 
 /// Whether the sessions of a replica can be taken over.
@@ -35,36 +46,10 @@ pub enum Verdict {
     Unknown,
 }
 
-/// This replica's reference, which changes when it could not beat for too long.
-#[derive(Debug, Default)]
-pub(super) struct Own(RwLock<ReplicaRef>);
-
-impl Own {
-    pub(super) fn me(&self) -> ReplicaRef {
-        *self.0.read()
-    }
-
-    pub(super) fn set(&self, me: ReplicaRef) {
-        *self.0.write() = me;
-    }
-}
-
-/// A replica that joined and did not leave.
-#[derive(Debug, Clone)]
-pub(super) struct KnownReplica {
-    pub(super) replica: ReplicaRef,
-    pub(super) address: String,
-    /// The row of its last beat; `None` if this replica has never seen one.
-    pub(super) record: Option<MemberRecord>,
-    pub(super) is_living: bool,
-    /// When it was last seen living.
-    pub(super) seen: Option<Instant>,
-}
-
 /// All replicas that this replica knows.
 #[derive(Debug, Default)]
 pub(super) struct MemberTable {
-    pub(super) rows: BTreeMap<ReplicaNumber, KnownReplica>,
+    pub(super) rows: BTreeMap<ReplicaNumber, Arc<Member>>,
     epoch: EngineEpoch,
     /// Since when the engine has shown one continuous epoch.
     settled: Option<Instant>,
@@ -72,59 +57,26 @@ pub(super) struct MemberTable {
 
 impl MemberTable {
     /// Takes over what a beat showed.
-    pub(super) fn learn(&mut self, answer: &BeatAnswer, now: Instant) {
-        let is_same_epoch = self.settled.is_some() && self.epoch == answer.epoch;
-        if is_same_epoch {
-            let joined = |number| answer.joined.iter().any(|(it, _)| it.number == number);
-            self.rows.retain(|number, _| joined(*number));
-        } else {
-            self.settled = Some(now);
-            self.epoch = answer.epoch.clone();
-        }
-        for row in self.rows.values_mut() {
-            row.is_living = false;
-        }
-        for (replica, address) in &answer.joined {
-            let row = self
-                .rows
-                .entry(replica.number)
-                .or_insert_with(|| KnownReplica {
-                    replica: *replica,
-                    address: address.clone(),
-                    record: None,
-                    is_living: false,
-                    seen: None,
-                });
-            row.replica = *replica;
-            row.address.clone_from(address);
-        }
-        for record in &answer.living {
-            let known = KnownReplica {
-                replica: record.replica(),
-                address: record.address.clone(),
-                record: Some(record.clone()),
-                is_living: true,
-                seen: Some(now),
+    pub(super) fn learn(&mut self, members: &Members, now: Instant) {
+        let mut former = std::mem::take(&mut self.rows);
+        for record in &members.joined {
+            let seen = former.remove(&record.number).and_then(|it| it.seen);
+            let is_living = members.living.contains(&record.replica());
+            let member = Member {
+                record: record.clone(),
+                is_living,
+                seen: if is_living { Some(now) } else { seen },
             };
-            self.rows.insert(record.number, known);
+            self.rows.insert(record.number, Arc::new(member));
         }
-    }
-
-    pub(super) fn member(&self, number: ReplicaNumber) -> Member {
-        let Some(known) = self.rows.get(&number) else {
-            return Member::Gone;
-        };
-        let (address, incarnation) = (known.address.clone(), known.replica.incarnation);
-        if known.is_living {
-            Member::Living {
-                address,
-                incarnation,
-                leaving: known.record.as_ref().is_some_and(|it| it.leaving),
-            }
-        } else {
-            Member::Expired {
-                address,
-                incarnation,
+        if self.settled.is_none() || self.epoch != members.epoch {
+            self.settled = Some(now);
+            self.epoch = members.epoch.clone();
+            // An engine that lost its members does not make them gone.
+            for (number, member) in former {
+                let mut member = Arc::unwrap_or_clone(member);
+                member.is_living = false;
+                self.rows.insert(number, Arc::new(member));
             }
         }
     }
@@ -144,30 +96,33 @@ pub(super) enum Judgement {
     Ask(String),
 }
 
-/// Judges a replica by its row in the engine, which is missing if its beat expired.
+/// Judges a replica by the incarnation of its number that lives.
+pub(super) fn beside(who: ReplicaRef, living: ReplicaRef) -> Verdict {
+    match who.incarnation.cmp(&living.incarnation) {
+        Ordering::Less => Verdict::Gone,
+        Ordering::Equal => Verdict::Alive,
+        Ordering::Greater => Verdict::Unknown,
+    }
+}
+
+/// Judges a replica by the engine: which incarnation of its number lives, unless its beat expired.
 pub(super) fn judge(
     who: ReplicaRef,
-    stored: Option<&MemberRecord>,
-    known: Option<(ReplicaRef, &str)>,
+    living: Option<ReplicaRef>,
+    known: Option<&Member>,
     is_settled: bool,
 ) -> Judgement {
-    let decided = Judgement::Decided;
-    if let Some(stored) = stored {
-        return decided(if stored.incarnation > who.incarnation {
-            Verdict::Gone
-        } else if stored.incarnation == who.incarnation {
-            Verdict::Alive
-        } else {
-            Verdict::Unknown
-        });
-    }
-    match known {
-        Some((known, address)) if known == who => Judgement::Ask(address.to_owned()),
-        Some((known, _)) if known.incarnation > who.incarnation => decided(Verdict::Gone),
+    let verdict = match (living, known) {
+        (Some(living), _) => beside(who, living),
+        (None, Some(known)) if known.replica() == who => {
+            return Judgement::Ask(known.address().to_owned());
+        }
+        (None, Some(known)) if known.replica().incarnation > who.incarnation => Verdict::Gone,
         // It left, or the engine lost its members and it has not beaten since.
-        _ if is_settled => decided(Verdict::Gone),
-        _ => decided(Verdict::Unknown),
-    }
+        (None, _) if is_settled => Verdict::Gone,
+        (None, _) => Verdict::Unknown,
+    };
+    Judgement::Decided(verdict)
 }
 
 /// Judges a replica whose beat expired by its own answer, the second condition.
@@ -206,11 +161,10 @@ pub(super) fn after_beat(
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn record(number: u16, incarnation: u64) -> MemberRecord {
-        MemberRecord {
+impl Member {
+    /// A replica at `host:NUMBER`.
+    pub(super) fn of(number: u16, incarnation: u64, is_living: bool) -> Self {
+        let record = MemberRecord {
             number: ReplicaNumber(number),
             incarnation: Incarnation(incarnation),
             instance: String::new(),
@@ -219,18 +173,25 @@ mod tests {
             version: "1".to_owned(),
             leaving: false,
             sessions: 0,
+        };
+        Self {
+            record,
+            is_living,
+            seen: None,
         }
     }
+}
 
-    fn answer(living: &[(u16, u64)], joined: &[(u16, u64)], mark: &str) -> BeatAnswer {
-        let joined = joined.iter().map(|(number, incarnation)| {
-            let replica = ReplicaRef::of(*number, *incarnation);
-            (replica, format!("host:{number}"))
-        });
-        BeatAnswer {
-            outcome: BeatOutcome::Kept,
-            living: living.iter().map(|(n, i)| record(*n, *i)).collect(),
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn members(living: &[(u16, u64)], joined: &[(u16, u64)], mark: &str) -> Members {
+        let living = living.iter().map(|(n, i)| ReplicaRef::of(*n, *i));
+        let joined = joined.iter().map(|(n, i)| Member::of(*n, *i, true).record);
+        Members {
             joined: joined.collect(),
+            living: living.collect(),
             epoch: EngineEpoch {
                 run: "run".to_owned(),
                 mark: mark.to_owned(),
@@ -242,15 +203,30 @@ mod tests {
     fn a_replica_is_gone_by_two_conditions_only() {
         use Judgement::{Ask, Decided};
         let who = ReplicaRef::of(2, 10);
-        let at = |incarnation| Some((ReplicaRef::of(2, incarnation), "host:2"));
+        let at = |incarnation| Some(Member::of(2, incarnation, false));
         let table = [
             // Its beat is valid, whatever else is known.
-            (Some(record(2, 10)), at(10), true, Decided(Verdict::Alive)),
+            (
+                Some(ReplicaRef::of(2, 10)),
+                at(10),
+                true,
+                Decided(Verdict::Alive),
+            ),
             // A newer incarnation replaced it.
-            (Some(record(2, 11)), at(10), true, Decided(Verdict::Gone)),
+            (
+                Some(ReplicaRef::of(2, 11)),
+                at(10),
+                true,
+                Decided(Verdict::Gone),
+            ),
             (None, at(11), true, Decided(Verdict::Gone)),
-            // An older row than what was read elsewhere proves nothing.
-            (Some(record(2, 9)), at(10), true, Decided(Verdict::Unknown)),
+            // An older incarnation than what was read elsewhere proves nothing.
+            (
+                Some(ReplicaRef::of(2, 9)),
+                at(10),
+                true,
+                Decided(Verdict::Unknown),
+            ),
             // Its beat expired: it is asked.
             (None, at(10), true, Ask("host:2".to_owned())),
             (None, at(10), false, Ask("host:2".to_owned())),
@@ -259,9 +235,9 @@ mod tests {
             (None, at(9), true, Decided(Verdict::Gone)),
             (None, None, false, Decided(Verdict::Unknown)),
         ];
-        for (stored, known, is_settled, expected) in table {
-            let judged = judge(who, stored.as_ref(), known, is_settled);
-            assert_eq!(judged, expected, "{stored:?} {known:?} {is_settled}");
+        for (living, known, is_settled, expected) in table {
+            let judged = judge(who, living, known.as_ref(), is_settled);
+            assert_eq!(judged, expected, "{living:?} {known:?} {is_settled}");
         }
         let answers = [
             (Some(who), Verdict::Alive),
@@ -298,32 +274,25 @@ mod tests {
     async fn the_table_follows_the_beats() {
         let mut table = MemberTable::default();
         let (start, ttl) = (Instant::now(), Duration::from_secs(5));
-        table.learn(
-            &answer(&[(1, 10), (2, 20)], &[(1, 10), (2, 20)], "a"),
-            start,
-        );
-        let living = |number, incarnation| Member::Living {
-            address: format!("host:{number}"),
-            incarnation: Incarnation(incarnation),
-            leaving: false,
+        let both = [(1, 10), (2, 20)];
+        table.learn(&members(&both, &both, "a"), start);
+        let found = |table: &MemberTable, number| {
+            let member = table.rows.get(&ReplicaNumber(number))?;
+            Some((member.replica().incarnation.0, member.is_living))
         };
-        let expired = |number, incarnation| Member::Expired {
-            address: format!("host:{number}"),
-            incarnation: Incarnation(incarnation),
-        };
-        assert_eq!(table.member(ReplicaNumber(2)), living(2, 20));
+        assert_eq!(found(&table, 2), Some((20, true)));
         assert!(!table.is_settled(start, ttl) && table.is_settled(start + ttl, ttl));
         // Expired, then replaced, then left.
-        table.learn(&answer(&[(1, 10)], &[(1, 10), (2, 20)], "a"), start + ttl);
-        assert_eq!(table.member(ReplicaNumber(2)), expired(2, 20));
-        table.learn(&answer(&[(1, 10)], &[(1, 10), (2, 30)], "a"), start + ttl);
-        assert_eq!(table.member(ReplicaNumber(2)), expired(2, 30));
-        table.learn(&answer(&[(1, 10)], &[(1, 10)], "a"), start + ttl);
-        assert_eq!(table.member(ReplicaNumber(2)), Member::Gone);
+        table.learn(&members(&[(1, 10)], &both, "a"), start + ttl);
+        assert_eq!(found(&table, 2), Some((20, false)));
+        table.learn(&members(&[(1, 10)], &[(1, 10), (2, 30)], "a"), start + ttl);
+        assert_eq!(found(&table, 2), Some((30, false)));
+        table.learn(&members(&[(1, 10)], &[(1, 10)], "a"), start + ttl);
+        assert_eq!(found(&table, 2), None);
         // An engine that lost its members does not make them gone.
-        table.learn(&answer(&[(3, 40)], &[(3, 40)], "b"), start + ttl);
-        assert_eq!(table.member(ReplicaNumber(1)), expired(1, 10));
-        assert_eq!(table.member(ReplicaNumber(3)), living(3, 40));
+        table.learn(&members(&[(3, 40)], &[(3, 40)], "b"), start + ttl);
+        assert_eq!(found(&table, 1), Some((10, false)));
+        assert_eq!(found(&table, 3), Some((40, true)));
         assert!(!table.is_settled(start + ttl, ttl));
     }
 }

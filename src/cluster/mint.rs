@@ -2,11 +2,11 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU16, Ordering};
 
+use parking_lot::RwLock;
 use uuid::Uuid;
 
-use super::ids::{IdKeys, ReplicaNumber};
+use super::ids::{IdKeys, ReplicaNumber, ReplicaRef};
 
 /// Mints ids that cannot be guessed.
 pub trait Mint: fmt::Debug + Send + Sync {
@@ -27,13 +27,13 @@ impl Mint for RandomMint {
 #[derive(Debug)]
 pub(super) struct ReplicaMint {
     pub(super) keys: Arc<IdKeys>,
-    /// Changes when another replica took the number while this one was frozen.
-    pub(super) number: AtomicU16,
+    /// This replica. Its number changes when another one took it while this one was frozen.
+    pub(super) own: Arc<RwLock<ReplicaRef>>,
 }
 
 impl ReplicaMint {
     pub(super) fn number(&self) -> ReplicaNumber {
-        ReplicaNumber(self.number.load(Ordering::Relaxed))
+        self.own.read().number
     }
 }
 

@@ -23,15 +23,12 @@ mod status;
 #[cfg(test)]
 mod tests;
 
-pub use engine::{
-    Engine, EngineError, EngineFacts, EngineSpec, InvalidEngine, MemoryEngine, RedisEngine,
-    check_engine,
-};
+pub use engine::{EngineError, EngineFacts, EngineSpec, InvalidEngine, check_engine};
 pub use handle::Cluster;
 pub use ids::{Birthplace, Incarnation, REPLICAS_MAX, ReplicaNumber, ReplicaRef, Term};
 pub use membership::{Member, Verdict};
 pub use mint::{Mint, RandomMint};
-pub use records::{ClaimError, Records, SaveError, StoredRecord};
+pub use records::{ClaimError, Holder, Records, SaveError, StoredRecord};
 pub use replica::{ClusterError, ClusterSpec, Health};
 pub use route::{Action, Attempt, Finding, FoundRecord, OwnCopy};
 pub use secret::{ClusterSecret, InvalidSecret, SECRET_BYTES_MIN};

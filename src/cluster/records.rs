@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Buf as _, BufMut as _, Bytes};
+use parking_lot::RwLock;
 use uuid::Uuid;
 
-use super::engine::{Engine, EngineError, RecordAnswer, RecordOrder};
+use super::engine::{Engine, EngineError, RecordAct, RecordAnswer, RecordOrder, RecordRow};
 use super::ids::{ReplicaRef, Term};
-use super::membership::Own;
 use super::sealing::Sealer;
 
 /// How many records are released in one pipeline.
@@ -58,12 +58,15 @@ pub enum ClaimError {
     Engine(#[from] EngineError),
 }
 
+/// A replica that holds a session, and the term under which it does.
+pub type Holder = (ReplicaRef, Term);
+
 /// Reads and writes records as this replica. Every request takes at most 500 ms.
 #[derive(Clone)]
 pub struct Records {
     pub(super) engine: Arc<dyn Engine>,
     pub(super) sealer: Arc<Sealer>,
-    pub(super) own: Arc<Own>,
+    pub(super) own: Arc<RwLock<ReplicaRef>>,
 }
 
 impl fmt::Debug for Records {
@@ -73,24 +76,7 @@ impl fmt::Debug for Records {
 }
 
 impl Records {
-    /// Writes the record of a new session, whose owner this replica becomes.
-    ///
-    /// # Errors
-    ///
-    /// Fails if the engine is away. The session can be saved later under `Term(1)`.
-    pub async fn open(&self, id: Uuid, record: Bytes, ttl: Duration) -> Result<Term, EngineError> {
-        let order = RecordOrder::Open {
-            owner: self.own.me(),
-            record: self.sealer.seal(id, RECORD, &record)?,
-            ttl,
-        };
-        match self.one(self.sealer.name(id), order).await? {
-            RecordAnswer::Done(term) => Ok(term),
-            _ => Err(EngineError::Refused("the id exists".to_owned())),
-        }
-    }
-
-    /// Writes the record of a session of this replica and sets its lifetime. It also writes what
+    /// Writes a record with fields and sets its lifetime: a new one, one of its holder, or one that
     /// the engine lost.
     ///
     /// # Errors
@@ -99,48 +85,19 @@ impl Records {
     pub async fn save(
         &self,
         id: Uuid,
-        (owner, term): (ReplicaRef, Term),
-        record: Bytes,
-        ttl: Duration,
-    ) -> Result<(), SaveError> {
-        let order = RecordOrder::Save {
-            owner,
-            term,
-            record: self.sealer.seal(id, RECORD, &record)?,
-            ttl,
-        };
-        saved(self.one(self.sealer.name(id), order).await?)
-    }
-
-    /// Writes a record and all its fields, as after the engine lost them.
-    ///
-    /// # Errors
-    ///
-    /// As [`Self::save`].
-    pub async fn save_whole(
-        &self,
-        id: Uuid,
-        (owner, term): (ReplicaRef, Term),
+        holder: Holder,
         record: Bytes,
         fields: &[(String, Bytes)],
         ttl: Duration,
     ) -> Result<(), SaveError> {
-        let key = self.sealer.name(id);
         let record = self.sealer.seal(id, RECORD, &record)?;
-        let mut orders = vec![(
-            key.clone(),
-            RecordOrder::Save {
-                owner,
-                term,
-                record,
-                ttl,
-            },
-        )];
+        let mut orders = vec![order(holder, RecordAct::Save { record, ttl })];
         for (name, value) in fields {
-            let order = self.field_order(id, (owner, term), name, Some(value))?;
-            orders.push((key.clone(), order));
+            orders.push(order(holder, self.field(id, name, Some(value))?));
         }
-        let answers = self.engine.records(orders).await?;
+        let key = self.sealer.name(id);
+        let orders = orders.into_iter().map(|order| (key.clone(), order));
+        let answers = self.engine.records(orders.collect()).await?;
         answers.into_iter().try_for_each(saved)
     }
 
@@ -153,12 +110,12 @@ impl Records {
     pub async fn save_field(
         &self,
         id: Uuid,
-        holder: (ReplicaRef, Term),
+        holder: Holder,
         field: &str,
         value: Option<Bytes>,
     ) -> Result<(), SaveError> {
-        let order = self.field_order(id, holder, field, value.as_ref())?;
-        saved(self.one(self.sealer.name(id), order).await?)
+        let act = self.field(id, field, value.as_ref())?;
+        saved(self.one(self.sealer.name(id), order(holder, act)).await?)
     }
 
     /// Reads a record; `None` if there is none.
@@ -169,24 +126,21 @@ impl Records {
     pub async fn read(&self, id: Uuid) -> Result<Option<StoredRecord>, EngineError> {
         let names = [Some(self.sealer.name(id)), self.sealer.other_name(id)];
         for name in names.into_iter().flatten() {
-            if let RecordAnswer::Found {
-                owner,
-                term,
-                record,
-                fields,
-                ..
-            } = self.one(name, RecordOrder::Read).await?
-            {
-                let fields = fields.iter().map(|field| self.open_field(id, field));
-                return Ok(Some(StoredRecord {
-                    record: self.sealer.open(id, RECORD, &record)?,
-                    fields: fields.collect::<Result<_, _>>()?,
-                    owner,
-                    term,
-                }));
+            if let Some(row) = self.engine.record(name).await? {
+                return self.open(id, row).map(Some);
             }
         }
         Ok(None)
+    }
+
+    fn open(&self, id: Uuid, row: RecordRow) -> Result<StoredRecord, EngineError> {
+        let fields = row.fields.iter().map(|field| self.open_field(id, field));
+        Ok(StoredRecord {
+            record: self.sealer.open(id, RECORD, &row.record)?,
+            fields: fields.collect::<Result<_, _>>()?,
+            owner: row.owner,
+            term: row.term,
+        })
     }
 
     /// Makes this replica the owner of a session that has no owner, or that `expected` owns, which
@@ -202,17 +156,13 @@ impl Records {
         expected: Option<ReplicaRef>,
         term: Term,
     ) -> Result<Term, ClaimError> {
-        let me = self.own.me();
-        let order = RecordOrder::Claim {
-            owner: me,
-            expected,
-            term,
-        };
-        let mut answer = self.one(self.sealer.name(id), order.clone()).await?;
+        let me = *self.own.read();
+        let claim = order((me, term), RecordAct::Claim { expected });
+        let mut answer = self.one(self.sealer.name(id), claim.clone()).await?;
         if answer == RecordAnswer::Missing
             && let Some(other) = self.sealer.other_name(id)
         {
-            answer = self.one(other.clone(), order).await?;
+            answer = self.one(other.clone(), claim).await?;
             if let RecordAnswer::Done(term) = answer {
                 self.move_to_first_secret(id, other, (me, term)).await?;
             }
@@ -224,7 +174,7 @@ impl Records {
                 term,
             } if owner == me => Ok(term),
             RecordAnswer::Refused { owner, term } => Err(ClaimError::Taken { owner, term }),
-            RecordAnswer::Missing | RecordAnswer::Found { .. } => Err(ClaimError::Missing),
+            RecordAnswer::Missing => Err(ClaimError::Missing),
         }
     }
 
@@ -233,29 +183,19 @@ impl Records {
         &self,
         id: Uuid,
         other: String,
-        (owner, term): (ReplicaRef, Term),
+        holder: Holder,
     ) -> Result<(), ClaimError> {
-        let found = self.one(other.clone(), RecordOrder::Read).await?;
-        let RecordAnswer::Found {
-            record,
-            fields,
-            ttl,
-            ..
-        } = found
-        else {
-            return Err(ClaimError::Missing);
-        };
-        let record = self.sealer.open(id, RECORD, &record)?;
-        let fields = fields.iter().map(|field| self.open_field(id, field));
-        let fields = fields.collect::<Result<Vec<_>, _>>()?;
-        let saved = self.save_whole(id, (owner, term), record, &fields, ttl);
-        match saved.await {
+        let row = self.engine.record(other.clone()).await?;
+        let row = row.ok_or(ClaimError::Missing)?;
+        let ttl = row.ttl;
+        let StoredRecord { record, fields, .. } = self.open(id, row)?;
+        match self.save(id, holder, record, &fields, ttl).await {
             Ok(()) => {}
             Err(SaveError::Engine(error)) => return Err(error.into()),
             Err(SaveError::Stale | SaveError::Missing) => return Err(ClaimError::Missing),
         }
         // Should this fail, the record under the second secret expires.
-        self.one(other, RecordOrder::End { owner, term }).await?;
+        self.one(other, order(holder, RecordAct::End)).await?;
         Ok(())
     }
 
@@ -264,12 +204,12 @@ impl Records {
     /// # Errors
     ///
     /// Fails if the engine is away; then the sessions move when this replica is gone.
-    pub async fn release(&self, sessions: &[(Uuid, ReplicaRef, Term)]) -> Result<(), EngineError> {
+    pub async fn release(&self, sessions: &[(Uuid, Holder)]) -> Result<(), EngineError> {
+        let release = |&(id, holder): &(Uuid, Holder)| {
+            (self.sealer.name(id), order(holder, RecordAct::Release))
+        };
         for chunk in sessions.chunks(RELEASED_AT_ONCE) {
-            let order = |&(id, owner, term): &(Uuid, ReplicaRef, Term)| {
-                (self.sealer.name(id), RecordOrder::Release { owner, term })
-            };
-            let orders = chunk.iter().map(order).collect();
+            let orders = chunk.iter().map(release).collect();
             self.engine.records(orders).await?;
         }
         Ok(())
@@ -280,21 +220,20 @@ impl Records {
     /// # Errors
     ///
     /// [`SaveError::Stale`] if the session was taken over.
-    pub async fn end(&self, id: Uuid, (owner, term): (ReplicaRef, Term)) -> Result<(), SaveError> {
-        let order = RecordOrder::End { owner, term };
-        match self.one(self.sealer.name(id), order).await? {
+    pub async fn end(&self, id: Uuid, holder: Holder) -> Result<(), SaveError> {
+        let ended = order(holder, RecordAct::End);
+        match self.one(self.sealer.name(id), ended).await? {
             RecordAnswer::Missing => Ok(()),
             answer => saved(answer),
         }
     }
 
-    fn field_order(
+    fn field(
         &self,
         id: Uuid,
-        (owner, term): (ReplicaRef, Term),
         field: &str,
         value: Option<&Bytes>,
-    ) -> Result<RecordOrder, EngineError> {
+    ) -> Result<RecordAct, EngineError> {
         let seal = |value: &Bytes| {
             let mut plain = Vec::with_capacity(4 + field.len() + value.len());
             plain.put_u32(field.len() as u32);
@@ -302,9 +241,7 @@ impl Records {
             plain.put_slice(value);
             self.sealer.seal(id, FIELD, &plain)
         };
-        Ok(RecordOrder::Field {
-            owner,
-            term,
+        Ok(RecordAct::Field {
             name: self.sealer.field_name(id, field),
             value: value.map(seal).transpose()?,
         })
@@ -327,10 +264,14 @@ impl Records {
     }
 }
 
+fn order((replica, term): Holder, act: RecordAct) -> RecordOrder {
+    RecordOrder { replica, term, act }
+}
+
 fn saved(answer: RecordAnswer) -> Result<(), SaveError> {
     match answer {
         RecordAnswer::Done(_) => Ok(()),
         RecordAnswer::Missing => Err(SaveError::Missing),
-        RecordAnswer::Refused { .. } | RecordAnswer::Found { .. } => Err(SaveError::Stale),
+        RecordAnswer::Refused { .. } => Err(SaveError::Stale),
     }
 }

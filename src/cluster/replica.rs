@@ -1,23 +1,23 @@
 //! The state of this replica and its view of the others; asks whether another replica is gone.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use futures_util::future::{BoxFuture, Shared};
 use parking_lot::{Mutex, RwLock};
 use tokio::runtime::Handle;
-use tokio::sync::{Notify, oneshot, watch};
+use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 use uuid::Uuid;
 
-use super::engine::{Engine, EngineError};
+use super::engine::{Engine, EngineError, Members};
 use super::ids::{IdKeys, ReplicaNumber, ReplicaRef};
-use super::membership::{Judgement, MemberTable, Own, Verdict, judge, judge_answer};
+use super::membership::{Judgement, MemberTable, Verdict, judge, judge_answer};
 use super::mint::ReplicaMint;
 use super::probe::ping;
 use super::pulse::Pulse;
@@ -25,9 +25,9 @@ use super::raw_key::HopTls;
 use super::sealing::Sealer;
 use super::secret::{ClusterSecret, Purpose};
 
-/// How many replicas that are gone are remembered, so that a thousand sessions of one cost one
-/// question.
-const GONE_MAX: usize = 64;
+/// How many replicas are remembered as gone or asked about at once. Beyond that, some are asked
+/// about again.
+const QUESTIONS_MAX: usize = 64;
 
 /// Whether this replica can serve: each worker ran a task, and its own hop listener answered.
 pub type Health = Arc<dyn Fn() -> BoxFuture<'static, bool> + Send + Sync>;
@@ -66,7 +66,8 @@ pub(super) struct Replica {
     pub(super) spec: ClusterSpec,
     /// Proves to the engine that a later process has the same data directory.
     pub(super) instance: Mutex<String>,
-    pub(super) own: Arc<Own>,
+    /// This replica, whose incarnation changes when it could not beat for too long.
+    pub(super) own: Arc<RwLock<ReplicaRef>>,
     pub(super) mint: Arc<ReplicaMint>,
     pub(super) ids: Arc<IdKeys>,
     pub(super) sealer: Arc<Sealer>,
@@ -84,38 +85,37 @@ pub(super) struct Replica {
     /// Asks for a beat now.
     pub(super) wake: Notify,
     runtime: Handle,
-    questions: Mutex<HashMap<ReplicaRef, Shared<oneshot::Receiver<Verdict>>>>,
-    gone: Mutex<VecDeque<ReplicaRef>>,
+    /// The open questions whether a replica is gone, and those whose answer was that it is, so that
+    /// a thousand sessions of one cost one question.
+    questions: Mutex<HashMap<ReplicaRef, Shared<BoxFuture<'static, Verdict>>>>,
 }
 
 impl Replica {
-    /// # Errors
-    ///
-    /// Fails only if TLS cannot be set up.
     pub(super) fn new(
         engine: Arc<dyn Engine>,
         engine_address: String,
-        spec: ClusterSpec,
+        (spec, tls): (ClusterSpec, HopTls),
         runtime: Handle,
-    ) -> Result<Self, ClusterError> {
+    ) -> Self {
         let (first, second) = spec.secret.mac_keys(Purpose::Ids);
         let ids = Arc::new(IdKeys::new(first, second));
         let (instance, _) = spec.secret.mac_keys(Purpose::Instance);
         let instance = ring::hmac::sign(&instance, spec.instance.as_bytes());
         let instance = instance.as_ref().iter().take(16);
+        let own = Arc::default();
         let mint = ReplicaMint {
             keys: Arc::clone(&ids),
-            number: AtomicU16::new(0),
+            own: Arc::clone(&own),
         };
-        Ok(Self {
+        Self {
             engine,
             engine_address,
             instance: Mutex::new(instance.map(|byte| format!("{byte:02x}")).collect()),
-            own: Arc::default(),
+            own,
             mint: Arc::new(mint),
             ids,
             sealer: Arc::new(Sealer::new(&spec.secret)),
-            tls: HopTls::new(&spec.secret)?,
+            tls,
             table: RwLock::default(),
             pulse: Pulse::new(spec.member_ttl),
             health: Mutex::default(),
@@ -128,9 +128,8 @@ impl Replica {
             wake: Notify::new(),
             runtime,
             questions: Mutex::default(),
-            gone: Mutex::default(),
             spec,
-        })
+        }
     }
 
     /// The replica that answers at an address within 1 s.
@@ -140,43 +139,39 @@ impl Replica {
 
     /// Judges another replica by both conditions. All who ask at the same time share one question.
     pub(super) async fn is_gone(self: &Arc<Self>, who: ReplicaRef) -> Verdict {
-        if self.gone.lock().contains(&who) {
-            return Verdict::Gone;
-        }
-        self.question(who).await.unwrap_or(Verdict::Unknown)
+        let question = {
+            let mut questions = self.questions.lock();
+            if questions.len() >= QUESTIONS_MAX {
+                questions.clear();
+            }
+            questions
+                .entry(who)
+                .or_insert_with(|| self.ask(who))
+                .clone()
+        };
+        question.await
     }
 
-    fn question(self: &Arc<Self>, who: ReplicaRef) -> Shared<oneshot::Receiver<Verdict>> {
-        let mut questions = self.questions.lock();
-        if let Some(asked) = questions.get(&who) {
-            return asked.clone();
-        }
-        let (answer, asked) = oneshot::channel();
-        let asked = asked.shared();
-        questions.insert(who, asked.clone());
+    fn ask(self: &Arc<Self>, who: ReplicaRef) -> Shared<BoxFuture<'static, Verdict>> {
         let replica = Arc::clone(self);
-        self.runtime.spawn(async move {
+        let asked = self.runtime.spawn(async move {
             let verdict = replica.investigate(who).await.unwrap_or(Verdict::Unknown);
-            if verdict == Verdict::Gone {
-                let mut gone = replica.gone.lock();
-                gone.truncate(GONE_MAX - 1);
-                gone.push_front(who);
+            if verdict != Verdict::Gone {
+                replica.questions.lock().remove(&who);
             }
-            replica.questions.lock().remove(&who);
-            // All who asked may have left.
-            let _ = answer.send(verdict);
+            verdict
         });
-        asked
+        let answer = async { asked.await.unwrap_or(Verdict::Unknown) };
+        answer.boxed().shared()
     }
 
     async fn investigate(&self, who: ReplicaRef) -> Result<Verdict, EngineError> {
-        let stored = self.engine.member(who.number).await?;
+        let members = self.engine.members().await?;
         let judgement = {
             let table = self.table.read();
-            let known = table.rows.get(&who.number);
-            let known = known.map(|known| (known.replica, known.address.as_str()));
+            let known = table.rows.get(&who.number).map(|known| &**known);
             let is_settled = table.is_settled(Instant::now(), self.spec.member_ttl);
-            judge(who, stored.as_ref(), known, is_settled)
+            judge(who, members.living(who.number), known, is_settled)
         };
         Ok(match judgement {
             Judgement::Decided(verdict) => verdict,
@@ -184,13 +179,15 @@ impl Replica {
         })
     }
 
-    /// Forgets that replicas were gone which beat again under the same incarnation.
-    pub(super) fn revive(&self) {
-        let table = self.table.read();
+    /// Takes over what a beat showed, and forgets that replicas were gone which beat again under the
+    /// same incarnation.
+    pub(super) fn learn(&self, members: &Members, now: Instant) {
+        let mut table = self.table.write();
+        table.learn(members, now);
         let is_living = |who: &ReplicaRef| {
             let known = table.rows.get(&who.number);
-            known.is_some_and(|known| known.is_living && known.replica == *who)
+            known.is_some_and(|known| known.is_living && known.replica() == *who)
         };
-        self.gone.lock().retain(|who| !is_living(who));
+        self.questions.lock().retain(|who, _| !is_living(who));
     }
 }

@@ -1,6 +1,8 @@
 //! Decides what a replica does with a request that names a session: the request belongs here, to
 //! another replica, or has to wait until a replica claims the session. Pure.
 
+use std::sync::Arc;
+
 use super::{Birthplace, Member, ReplicaNumber, ReplicaRef, Verdict};
 
 /// Everything that a replica knows about the session of a request.
@@ -52,18 +54,8 @@ pub enum Attempt {
     NotOwner,
     /// The replica could not be reached; the verdict says whether it is gone.
     Unreachable(Verdict),
-    /// The replica was not tried, because its beat has expired, but it answers.
-    Answers,
-}
-
-impl Attempt {
-    /// The outcome of a probe of a replica that was not tried.
-    pub fn of_probe(verdict: Verdict) -> Self {
-        match verdict {
-            Verdict::Alive => Self::Answers,
-            Verdict::Gone | Verdict::Unknown => Self::Unreachable(verdict),
-        }
-    }
+    /// The replica was asked instead of tried, because its beat has expired.
+    Probed(Verdict),
 }
 
 /// The next step of a replica with a request.
@@ -91,7 +83,7 @@ pub enum Action {
 
 impl Finding {
     /// Decides the next step. `member` tells the state of a replica as of the last beat.
-    pub fn action(&self, member: impl Fn(ReplicaNumber) -> Member) -> Action {
+    pub fn action(&self, member: impl Fn(ReplicaNumber) -> Option<Arc<Member>>) -> Action {
         match (self.copy, self.birthplace) {
             (OwnCopy::Confirmed, _) => return Action::Serve,
             (OwnCopy::Unconfirmed, _) => return Action::Confirm,
@@ -131,30 +123,25 @@ impl Finding {
         &self,
         number: ReplicaNumber,
         owner: Option<ReplicaRef>,
-        member: impl Fn(ReplicaNumber) -> Member,
+        member: impl Fn(ReplicaNumber) -> Option<Arc<Member>>,
     ) -> Action {
-        let (incarnation, is_living) = match member(number) {
-            Member::Gone => return self.unlisted(owner),
-            Member::Living { incarnation, .. } => (incarnation, true),
-            Member::Expired { incarnation, .. } => (incarnation, false),
+        let Some(member) = member(number) else {
+            return self.unlisted(owner);
         };
-        let replica = ReplicaRef {
-            number,
-            incarnation,
-        };
-        if owner.is_some_and(|owner| owner.incarnation < incarnation) {
+        let replica = member.replica();
+        if owner.is_some_and(|owner| owner.incarnation < replica.incarnation) {
             return self.without_owner();
         }
         match self.attempt.filter(|(tried, _)| *tried == replica) {
-            None if is_living => Action::Hop(replica),
+            None if member.is_living => Action::Hop(replica),
             None => Action::Probe(replica),
-            Some((_, Attempt::Answers)) => Action::Hop(replica),
+            Some((_, Attempt::Probed(Verdict::Alive))) => Action::Hop(replica),
             Some((_, Attempt::NotOwner)) => match self.record {
                 FoundRecord::Unread => Action::ReadRecord,
                 // The record changed in the meantime, or is about to.
                 _ => Action::Wait,
             },
-            Some((_, Attempt::Unreachable(verdict))) => match verdict {
+            Some((_, Attempt::Unreachable(verdict) | Attempt::Probed(verdict))) => match verdict {
                 Verdict::Gone => self.without_owner(),
                 Verdict::Alive => Action::Wait,
                 Verdict::Unknown => Action::Unavailable,
@@ -171,9 +158,11 @@ impl Finding {
         let attempt = self.attempt.filter(|(tried, _)| *tried == owner);
         match attempt.map(|(_, attempt)| attempt) {
             None | Some(Attempt::NotOwner) => Action::Probe(owner),
-            Some(Attempt::Unreachable(Verdict::Gone)) => self.take(),
-            Some(Attempt::Unreachable(Verdict::Unknown)) => Action::Unavailable,
-            Some(Attempt::Unreachable(Verdict::Alive) | Attempt::Answers) => Action::Wait,
+            Some(Attempt::Unreachable(verdict) | Attempt::Probed(verdict)) => match verdict {
+                Verdict::Gone => self.take(),
+                Verdict::Unknown => Action::Unavailable,
+                Verdict::Alive => Action::Wait,
+            },
         }
     }
 
@@ -195,24 +184,15 @@ impl Finding {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Incarnation;
     use super::*;
 
     /// Replica 2 lives in its incarnation 20, the beat of replica 3 has expired, and no other
     /// replica is a member.
-    fn member(number: ReplicaNumber) -> Member {
-        let address = format!("host:{number}");
+    fn member(number: ReplicaNumber) -> Option<Arc<Member>> {
         match number.0 {
-            2 => Member::Living {
-                address,
-                incarnation: Incarnation(20),
-                leaving: false,
-            },
-            3 => Member::Expired {
-                address,
-                incarnation: Incarnation(30),
-            },
-            _ => Member::Gone,
+            2 => Some(Arc::new(Member::of(2, 20, true))),
+            3 => Some(Arc::new(Member::of(3, 30, false))),
+            _ => None,
         }
     }
 
@@ -323,7 +303,7 @@ mod tests {
 
     #[test]
     fn a_session_moves_only_when_its_owner_is_certainly_gone() {
-        use Attempt::{Answers, NotOwner, Unreachable};
+        use Attempt::{NotOwner, Probed, Unreachable};
         use FoundRecord::{Owned, Unread};
         use Verdict::{Alive, Gone, Unknown};
         let (two, three, four) = (
@@ -341,7 +321,9 @@ mod tests {
             (Unread, (two, Unreachable(Gone)), Action::ReadRecord),
             (Owned(two), (two, Unreachable(Gone)), Action::Claim),
             // An expired beat alone moves nothing.
-            (Owned(three), (three, Answers), Action::Hop(three)),
+            (Owned(three), (three, Probed(Alive)), Action::Hop(three)),
+            (Owned(three), (three, Probed(Gone)), Action::Claim),
+            (Owned(three), (three, Probed(Unknown)), Action::Unavailable),
             (Owned(three), (three, Unreachable(Gone)), Action::Claim),
             (Owned(three), (three, Unreachable(Alive)), Action::Wait),
             // A replica that was no member at the last beat can have joined since.
@@ -351,7 +333,7 @@ mod tests {
                 (four, Unreachable(Unknown)),
                 Action::Unavailable,
             ),
-            (Owned(four), (four, Answers), Action::Wait),
+            (Owned(four), (four, Probed(Alive)), Action::Wait),
             // The record names another owner than the one that was tried.
             (Owned(three), (two, NotOwner), Action::Probe(three)),
             (
@@ -367,15 +349,6 @@ mod tests {
                 ..minted_by(OF_2)
             };
             assert_eq!(finding.action(member), expected, "{record:?} {attempt:?}");
-        }
-    }
-
-    #[test]
-    fn a_probe_that_finds_an_answer_lets_the_request_pass() {
-        assert_eq!(Attempt::of_probe(Verdict::Alive), Attempt::Answers);
-        for verdict in [Verdict::Gone, Verdict::Unknown] {
-            let attempt = Attempt::of_probe(verdict);
-            assert_eq!(attempt, Attempt::Unreachable(verdict));
         }
     }
 }

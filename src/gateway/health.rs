@@ -8,18 +8,13 @@ use crate::admin::{GatewayState, Health, HealthSource, ServerHealth};
 use crate::cluster::Cluster;
 use crate::downstream::ServerStatusView;
 
-/// Whether this replica leaves its cluster, so that balancers choose others.
-fn is_leaving(state: &GatewayState) -> bool {
-    let moves = state.sessions.moves();
-    moves.is_some_and(|moves| moves.replicas.is_leaving())
-}
-
 pub(super) fn health_source(state: Arc<GatewayState>, closing: CancellationToken) -> HealthSource {
     Arc::new(move || {
         let servers = state.server_statuses();
         Health {
             listed: state.catalog.is_listed(),
-            closing: closing.is_cancelled() || is_leaving(&state),
+            closing: closing.is_cancelled()
+                || state.cluster.as_ref().is_some_and(Cluster::is_leaving),
             store: state.store.summary(),
             joining: state.cluster.as_ref().is_some_and(|it| !it.has_joined()),
             engine_failure: state.cluster.as_ref().and_then(Cluster::engine_failure),

@@ -20,7 +20,6 @@ const RELEASE_EVERY: Duration = Duration::from_millis(200);
 
 /// Tells balancers and other replicas that this replica leaves. Everything is still served.
 async fn give_notice(replicas: &Replicas) {
-    replicas.start_leaving();
     replicas.cluster().begin_leaving().await;
     sleep(replicas.settings().leave_notice).await;
 }

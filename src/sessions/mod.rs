@@ -28,7 +28,7 @@ mod unused_sessions;
 pub use all_sessions::{FoundSession, Sessions, SessionsSpec};
 pub use message::{FromClient, OpenStream, UpgradeToStream};
 pub use moves::Moves;
-pub use replicas::{Claimed, ReplicaSettings, Replicas};
+pub use replicas::{ReplicaSettings, Replicas};
 pub use session::Session;
 pub use session_activity::{OpenCall, SessionActivity};
 pub use session_list::{ClientView, SessionDetail, SessionList, SessionView};

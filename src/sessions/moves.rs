@@ -8,12 +8,11 @@ use futures_util::stream::FuturesUnordered;
 use tokio::sync::oneshot;
 use tokio::time::{sleep, timeout};
 
-use crate::cluster::{ClaimError, EngineError, OwnCopy, SaveError, StoredRecord};
+use crate::cluster::{ClaimError, EngineError, OwnCopy, SaveError, StoredRecord, Term};
 use crate::id::SessionId;
 use crate::sessions::SessionContext;
 use crate::sessions::message::SessionCommand;
-use crate::sessions::replicas::{Claimed, Confirmed, Replicas, parsed};
-use crate::sessions::session_record::SessionRecord;
+use crate::sessions::replicas::{Replicas, parsed};
 use crate::sessions::session_registry::SessionLookup;
 use crate::store::StoreError;
 use crate::telemetry::Counter;
@@ -40,70 +39,75 @@ impl<'s> Moves<'s> {
     }
 
     /// Takes over a session whose owner is gone, or which has none. Its actor starts with the
-    /// client's request.
+    /// client's request. Returns false if another replica or request was faster.
     ///
     /// # Errors
     ///
     /// Fails if the engine is away.
-    pub async fn claim(
-        &self,
-        id: SessionId,
-        stored: &StoredRecord,
-    ) -> Result<Claimed, EngineError> {
+    pub async fn claim(&self, id: SessionId, stored: &StoredRecord) -> Result<bool, EngineError> {
         let Some(_moving) = self.replicas.start_moving(id) else {
-            return Ok(Claimed::Elsewhere);
+            return Ok(false);
         };
         if self.context.registry.has(id) {
-            return Ok(Claimed::Here);
+            return Ok(true);
         }
         let Some(record) = parsed(stored) else {
             log::warn!(session:% = id; "another release wrote the record of this session; it cannot be taken over");
-            return Ok(Claimed::Elsewhere);
+            return Ok(false);
         };
-        match self.replicas.claim(id, stored).await {
-            Ok((owner, term)) => self.replicas.set_copy(id, owner, term),
+        match self.replicas.claim(id, stored.owner, stored.term).await {
+            Ok(()) => {}
             Err(ClaimError::Engine(error)) => return Err(error),
-            Err(ClaimError::Taken { .. } | ClaimError::Missing) => return Ok(Claimed::Elsewhere),
+            Err(ClaimError::Taken { .. } | ClaimError::Missing) => return Ok(false),
         }
-        self.register(id, &record);
+        let downstreams = &self.context.calls.downstreams;
+        self.context
+            .register_dormant(id, &record, None, |name, caller| {
+                Some(downstreams.get(name)?.connection_key_for(caller))
+            });
         self.context.calls.counters.add(Counter::SessionsTaken);
         log::info!(session:% = id, former:? = stored.owner; "session taken over");
-        Ok(Claimed::Here)
+        Ok(true)
     }
 
-    /// Claims this replica's copy of a session again, because the replica was away. A copy that was
-    /// taken over ends.
+    /// Claims this replica's copy of a session again, because the replica was away: once the engine
+    /// has answered it, and if its incarnation has changed. A copy that was taken over ends; then it
+    /// returns false, and also if another request claims it.
     ///
     /// # Errors
     ///
     /// Fails if the engine is away.
-    pub async fn confirm(&self, id: SessionId) -> Result<Claimed, EngineError> {
-        let Some(_moving) = self.replicas.start_moving(id) else {
-            return Ok(Claimed::Elsewhere);
+    pub async fn confirm(&self, id: SessionId) -> Result<bool, EngineError> {
+        let (replicas, cluster) = (self.replicas, self.replicas.cluster());
+        let Some(_moving) = replicas.start_moving(id) else {
+            return Ok(false);
         };
-        match self.replicas.confirm(id).await {
-            Ok(Confirmed::Claimed) => Ok(Claimed::Here),
-            Ok(Confirmed::Lost) => {
+        if !cluster.confirmed().await {
+            return Err(EngineError::Timeout);
+        }
+        if replicas.is_confirmed(id) {
+            return Ok(true);
+        }
+        let Some((owner, term)) = replicas.copy(id) else {
+            self.context.lose(id);
+            return Ok(false);
+        };
+        match replicas.claim(id, Some(owner), term).await {
+            Ok(()) => Ok(true),
+            // The engine lost the record. A replica that took the session over writes a higher term.
+            Err(ClaimError::Missing) if !cluster.is_engine_settled() => {
+                replicas.set_copy(id, (cluster.me(), Term(term.0 + 1)));
                 if let Some(address) = self.context.registry.address(id) {
                     address.do_send(SessionCommand::SaveRecord);
                 }
-                Ok(Claimed::Here)
+                Ok(true)
             }
             Err(ClaimError::Engine(error)) => Err(error),
             Err(ClaimError::Taken { .. } | ClaimError::Missing) => {
                 self.context.lose(id);
-                Ok(Claimed::Elsewhere)
+                Ok(false)
             }
         }
-    }
-
-    /// Registers a session that was taken over.
-    fn register(&self, id: SessionId, record: &SessionRecord) {
-        let downstreams = &self.context.calls.downstreams;
-        self.context
-            .register_dormant(id, record, None, |name, caller| {
-                Some(downstreams.get(name)?.connection_key_for(caller))
-            });
     }
 
     /// Gives up the sessions that are quiet, and those that become so soon, so that other replicas

@@ -2,7 +2,6 @@
 //! how they are written to the engine. A single gateway has none of this.
 
 use std::collections::HashSet;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -10,7 +9,7 @@ use parking_lot::{Mutex, RwLock};
 use tokio::sync::watch;
 
 use crate::cluster::{
-    ClaimError, Cluster, EngineError, OwnCopy, ReplicaRef, SaveError, StoredRecord, Term,
+    ClaimError, Cluster, EngineError, Holder, OwnCopy, ReplicaRef, SaveError, StoredRecord, Term,
 };
 use crate::id::{QuickMap, SessionId};
 use crate::sessions::session_record::{SessionRecord, Subscription};
@@ -19,10 +18,10 @@ use crate::sessions::session_record::{SessionRecord, Subscription};
 pub struct Replicas {
     cluster: Cluster,
     settings: ReplicaSettings,
-    /// Whether this replica leaves, so that it takes over no session.
-    is_leaving: AtomicBool,
     came_back: Mutex<watch::Receiver<u64>>,
-    copies: RwLock<QuickMap<SessionId, Copy>>,
+    /// The sessions that this replica owns: it, with the incarnation that took the session, and the
+    /// term.
+    copies: RwLock<QuickMap<SessionId, Holder>>,
     /// Sessions that are being taken over or released.
     moving: Mutex<HashSet<SessionId>>,
 }
@@ -34,30 +33,6 @@ pub struct ReplicaSettings {
     pub requires_engine: bool,
     /// How long a replica that leaves serves everything, but is not ready (`cluster.leave_notice`).
     pub leave_notice: Duration,
-}
-
-/// A session that this replica owns.
-#[derive(Clone, Copy, Debug)]
-struct Copy {
-    /// This replica, with the incarnation that took the session.
-    owner: ReplicaRef,
-    term: Term,
-}
-
-/// The outcome of claiming a session for this replica.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Claimed {
-    Here,
-    /// Another replica or another request was faster, or the session has ended.
-    Elsewhere,
-}
-
-/// How this replica's copy of a session was confirmed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Confirmed {
-    Claimed,
-    /// The engine lost the record, which has to be written again.
-    Lost,
 }
 
 /// A session that is being taken over or released, until this value is dropped.
@@ -78,7 +53,6 @@ impl Replicas {
             came_back: Mutex::new(cluster.came_back()),
             cluster,
             settings,
-            is_leaving: AtomicBool::new(false),
             copies: RwLock::default(),
             moving: Mutex::default(),
         }
@@ -100,19 +74,10 @@ impl Replicas {
         &self.settings
     }
 
-    /// Takes over no further sessions, because this replica leaves.
-    pub fn start_leaving(&self) {
-        self.is_leaving.store(true, Ordering::Relaxed);
-    }
-
-    pub fn is_leaving(&self) -> bool {
-        self.is_leaving.load(Ordering::Relaxed)
-    }
-
     /// Returns whether no other replica can have taken this session, which is registered here.
     pub(super) fn is_confirmed(&self, id: SessionId) -> bool {
         let me = self.cluster.me();
-        self.cluster.is_confirmed() && self.copy(id).is_some_and(|copy| copy.owner == me)
+        self.cluster.is_confirmed() && self.copy(id).is_some_and(|(owner, _)| owner == me)
     }
 
     /// The state of a session that is not registered.
@@ -129,12 +94,12 @@ impl Replicas {
         is_new.then_some(Moving { replicas: self, id })
     }
 
-    fn copy(&self, id: SessionId) -> Option<Copy> {
+    pub(super) fn copy(&self, id: SessionId) -> Option<Holder> {
         self.copies.read().get(&id).copied()
     }
 
-    pub(super) fn set_copy(&self, id: SessionId, owner: ReplicaRef, term: Term) {
-        self.copies.write().insert(id, Copy { owner, term });
+    pub(super) fn set_copy(&self, id: SessionId, holder: Holder) {
+        self.copies.write().insert(id, holder);
     }
 
     pub(super) fn forget(&self, id: SessionId) {
@@ -162,7 +127,7 @@ impl Replicas {
     ) -> Result<Option<SessionRecord>, EngineError> {
         let stored = self.read(id).await?;
         let own = self.copy(id);
-        let stored = stored.filter(|stored| own.is_some_and(|own| own.term == stored.term));
+        let stored = stored.filter(|stored| own.is_some_and(|(_, term)| term == stored.term));
         Ok(stored.and_then(|stored| parsed(&stored)))
     }
 
@@ -177,17 +142,16 @@ impl Replicas {
         id: SessionId,
         record: Bytes,
         ttl: Duration,
-    ) -> Result<(), EngineError> {
-        let owner = self.cluster.me();
-        let term = match self.cluster.records().open(id.uuid(), record, ttl).await {
-            Ok(term) => term,
-            Err(error) if self.settings.requires_engine => return Err(error),
-            Err(error) => {
-                log::warn!(session:% = id, error:%; "session exists only at this replica until the engine is back");
-                Term(1)
+    ) -> Result<(), SaveError> {
+        let holder = (self.cluster.me(), Term(1));
+        let records = self.cluster.records();
+        if let Err(error) = records.save(id.uuid(), holder, record, &[], ttl).await {
+            if self.settings.requires_engine {
+                return Err(error);
             }
-        };
-        self.set_copy(id, owner, term);
+            log::warn!(session:% = id, error:%; "session exists only at this replica until the engine is back");
+        }
+        self.set_copy(id, holder);
         Ok(())
     }
 
@@ -204,18 +168,13 @@ impl Replicas {
         ttl: Duration,
     ) -> Result<(), SaveError> {
         // The session has ended in the meantime.
-        let Some(Copy { owner, term }) = self.copy(id) else {
+        let Some(holder) = self.copy(id) else {
             return Ok(());
         };
-        let (records, holder) = (self.cluster.records(), (owner, term));
-        if subscriptions.is_empty() {
-            return records.save(id.uuid(), holder, record, ttl).await;
-        }
         let field = |it: &Subscription| (it.public.clone(), it.to_bytes());
         let fields: Vec<_> = subscriptions.iter().map(field).collect();
-        records
-            .save_whole(id.uuid(), holder, record, &fields, ttl)
-            .await
+        let records = self.cluster.records();
+        records.save(id.uuid(), holder, record, &fields, ttl).await
     }
 
     /// Writes or deletes a subscription.
@@ -229,11 +188,10 @@ impl Replicas {
         public: &str,
         value: Option<Bytes>,
     ) -> Result<(), SaveError> {
-        let Some(Copy { owner, term }) = self.copy(id) else {
+        let Some(holder) = self.copy(id) else {
             return Ok(());
         };
         let records = self.cluster.records();
-        let holder = (owner, term);
         records.save_field(id.uuid(), holder, public, value).await
     }
 
@@ -243,10 +201,10 @@ impl Replicas {
     ///
     /// Fails if the engine is away; the record then expires.
     pub(super) async fn end(&self, id: SessionId) -> Result<(), SaveError> {
-        let Some(Copy { owner, term }) = self.copy(id) else {
+        let Some(holder) = self.copy(id) else {
             return Ok(());
         };
-        let ended = self.cluster.records().end(id.uuid(), (owner, term)).await;
+        let ended = self.cluster.records().end(id.uuid(), holder).await;
         self.forget(id);
         match ended {
             // Its owner decides when it ends.
@@ -255,8 +213,8 @@ impl Replicas {
         }
     }
 
-    /// Claims a session from its former owner, which must be gone, and returns the owner and term
-    /// of the new copy. The caller has marked the session as moving.
+    /// Makes this replica the holder of a session. `expected` owned it and is gone, or is an earlier
+    /// incarnation of this replica. The caller has marked the session as moving.
     ///
     /// # Errors
     ///
@@ -264,41 +222,14 @@ impl Replicas {
     pub(super) async fn claim(
         &self,
         id: SessionId,
-        stored: &StoredRecord,
-    ) -> Result<(ReplicaRef, Term), ClaimError> {
+        expected: Option<ReplicaRef>,
+        term: Term,
+    ) -> Result<(), ClaimError> {
         let me = self.cluster.me();
         let records = self.cluster.records();
-        let term = records.claim(id.uuid(), stored.owner, stored.term).await?;
-        Ok((me, term))
-    }
-
-    /// Waits until this replica has heard from the engine after a sleep, and claims its copy if its
-    /// incarnation has changed.
-    ///
-    /// # Errors
-    ///
-    /// [`ClaimError::Taken`] if another replica has the session.
-    pub(super) async fn confirm(&self, id: SessionId) -> Result<Confirmed, ClaimError> {
-        if !self.cluster.confirmed().await {
-            return Err(ClaimError::Engine(EngineError::Timeout));
-        }
-        if self.is_confirmed(id) {
-            return Ok(Confirmed::Claimed);
-        }
-        let own = self.copy(id).ok_or(ClaimError::Missing)?;
-        let me = self.cluster.me();
-        let records = self.cluster.records();
-        let claimed = records.claim(id.uuid(), Some(own.owner), own.term).await;
-        let (term, confirmed) = match claimed {
-            Ok(term) => (term, Confirmed::Claimed),
-            // A replica that took the session over writes a higher term.
-            Err(ClaimError::Missing) if !self.cluster.is_engine_settled() => {
-                (Term(own.term.0 + 1), Confirmed::Lost)
-            }
-            Err(error) => return Err(error),
-        };
-        self.set_copy(id, me, term);
-        Ok(confirmed)
+        let term = records.claim(id.uuid(), expected, term).await?;
+        self.set_copy(id, (me, term));
+        Ok(())
     }
 
     /// Gives up a session that the engine says this replica owns, but which it does not hold. A
@@ -307,7 +238,7 @@ impl Replicas {
         if let Some(owner) = stored.owner
             && owner.number == self.cluster.me().number
         {
-            let release = [(id.uuid(), owner, stored.term)];
+            let release = [(id.uuid(), (owner, stored.term))];
             if let Err(error) = self.cluster.records().release(&release).await {
                 log::warn!(session:% = id, error:%; "could not release a session");
             }
@@ -320,8 +251,9 @@ impl Replicas {
     ///
     /// Fails if the engine is away; the sessions then move when this replica is gone.
     pub(super) async fn release(&self, ids: &[SessionId]) -> Result<(), EngineError> {
-        let copies = ids.iter().filter_map(|id| Some((id, self.copy(*id)?)));
-        let copies = copies.map(|(id, copy)| (id.uuid(), copy.owner, copy.term));
+        let copies = ids
+            .iter()
+            .filter_map(|id| Some((id.uuid(), self.copy(*id)?)));
         let copies: Vec<_> = copies.collect();
         let released = self.cluster.records().release(&copies).await;
         for id in ids {

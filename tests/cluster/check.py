@@ -13,7 +13,7 @@ from pathlib import Path
 
 from client import Session
 from load import HANG_SECONDS, Load, check_runs
-from machine import Machine, wait_until
+from machine import Engine, Machine, Sentinel, wait_until
 
 
 def sessions_through_any_replica(machine):
@@ -193,6 +193,33 @@ def engine_away(machine):
         machine.replicas[0].wait_until_ready()
 
 
+def planned_fail_over(machine):
+    """Connections lead to the former primary for seconds, but nothing that is written there is lost."""
+    here = machine.here / "watched"
+    here.mkdir()
+    watched = Machine(machine.program, here, Sentinel(here))
+    try:
+        port, opened = watched.balancer.port, []
+        with Load(port, 12, "failover") as load:
+            time.sleep(1)
+            watched.engine.fail_over()
+            begun = time.monotonic()
+            while time.monotonic() - begun < 12:
+                opened.append(Session(port))
+                time.sleep(0.5)
+        print("  ", load.summary())
+        assert set(load.outcomes) <= {"ok", "retry"}, (load.summary(), load.wrong[:3])
+        check_runs(watched, [load])
+        watched.engine.first.kill()
+        watched.replicas[0].kill()
+        for session in load.sessions + opened:
+            answer = session.call(watched.replicas[1].port, "run", {"token": f"moved-{session.id}"})
+            assert answer.result(), answer
+    finally:
+        watched.stop()
+    assert not watched.panics(), f"panicked: {watched.panics()}"
+
+
 CHECKS = [
     sessions_through_any_replica,
     progress_cancel_and_questions,
@@ -201,12 +228,13 @@ CHECKS = [
     stopped_replicas,
     frozen_owner,
     engine_away,
+    planned_fail_over,
 ]
 
 
 def main(program, *wanted):
     with tempfile.TemporaryDirectory() as here:
-        machine = Machine(program, Path(here))
+        machine = Machine(program, Path(here), Engine())
         try:
             for check in CHECKS:
                 if wanted and check.__name__ not in wanted:

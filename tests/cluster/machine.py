@@ -30,12 +30,14 @@ def wait_until(what, is_so, seconds=WAIT_SECONDS):
 class Engine:
     """A Redis without persistence."""
 
-    def __init__(self):
-        self.port = free_port()
+    def __init__(self, folder="."):
+        self.port, self.folder = free_port(), folder
+        self.url = f"redis://127.0.0.1:{self.port}"
         self.start()
 
     def start(self):
         options = ["--port", str(self.port), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"]
+        options += ["--dir", str(self.folder)]
         self.process = subprocess.Popen(["redis-server", *options], stdout=subprocess.DEVNULL)
         wait_until("engine", self.answers)
 
@@ -57,6 +59,40 @@ class Engine:
         self.process.wait()
 
 
+class Sentinel(Engine):
+    """A Sentinel with the two engines that it watches."""
+
+    def __init__(self, here):
+        self.first, self.second = Engine(here), Engine(here)
+        self.second.command("REPLICAOF", "127.0.0.1", str(self.first.port))
+        wait_until("replication", lambda: b"master_link_status:up" in self.second.command("INFO", "replication"))
+        self.config = here / "sentinel.conf"
+        super().__init__()
+        self.url = f"redis+sentinel://127.0.0.1:{self.port}/main"
+
+    def start(self):
+        self.config.write_text(
+            f"""
+port {self.port}
+bind 127.0.0.1
+sentinel monitor main 127.0.0.1 {self.first.port} 1
+sentinel down-after-milliseconds main 2000
+"""
+        )
+        self.process = subprocess.Popen(["redis-server", str(self.config), "--sentinel"], stdout=subprocess.DEVNULL)
+        wait_until("Sentinel", self.answers)
+
+    def fail_over(self):
+        """Makes the second engine the primary, in order."""
+        wait_until("fail-over", lambda: self.command("SENTINEL", "FAILOVER", "main").startswith(b"+OK"))
+        wait_until("new primary", lambda: b"role:master" in self.second.command("INFO", "replication"))
+
+    def kill(self):
+        for engine in (self.first, self.second):
+            engine.kill()
+        super().kill()
+
+
 class Replica:
     """A gateway of the cluster."""
 
@@ -76,7 +112,7 @@ workers = 2
 shutdown_grace = "10s"
 
 [cluster]
-engine = "redis://127.0.0.1:{engine.port}"
+engine = "{engine.url}"
 secret = "{SECRET}"
 listen = "127.0.0.1:{self.peers}"
 name = "{self.name}"
@@ -175,10 +211,10 @@ http {{
 class Machine:
     """An engine, three replicas and a balancer."""
 
-    def __init__(self, program, here):
-        self.here, self.journal = here, here / "journal"
+    def __init__(self, program, here, engine):
+        self.program, self.here, self.journal = program, here, here / "journal"
         self.journal.touch()
-        self.engine = Engine()
+        self.engine = engine
         self.replicas = []
         self.balancer = None
         try:

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Three replicas with one engine behind nginx, which chooses one of them for each request: sessions through any
-# replica, kill -9 and SIGTERM under load, and an engine that goes away. It needs Debian's `redis-server` and
-# `nginx`, and Python 3.10 or later.
+# replica, kill -9 and SIGTERM under load, an engine that goes away, and one that fails over. It needs Debian's
+# `redis-server` and `nginx`, and Python 3.10 or later.
 #
 #   tests/cluster/run.sh [CHECK...]
 set -euo pipefail

@@ -1,10 +1,9 @@
-//! The engine: what all replicas share. Valkey or Redis, or the memory of a test.
+//! The engine: what all replicas share, in Valkey or Redis.
 //!
-//! Every operation is atomic in the engine and touches as few keys as possible. Orders about records are fenced by
-//! owner and term; [`MemoryEngine`] states in Rust what the scripts of the real engine do, and one
-//! set of tests holds for both.
+//! Every operation is atomic in the engine and touches as few keys as possible. Orders about records
+//! are fenced by owner and term. A model in memory states in Rust what the scripts of the real engine
+//! do (`src/cluster/tests/memory.rs`), and one set of tests holds for both.
 
-mod memory;
 mod redis;
 
 use std::time::Duration;
@@ -14,8 +13,8 @@ use futures_util::future::BoxFuture;
 use serde::{Deserialize, Serialize};
 
 use super::ids::{Incarnation, ReplicaNumber, ReplicaRef, Term};
-pub use memory::MemoryEngine;
-pub use redis::{EngineFacts, EngineSpec, InvalidEngine, RedisEngine, check_engine};
+pub(super) use redis::RedisEngine;
+pub use redis::{EngineFacts, EngineSpec, InvalidEngine, check_engine};
 
 /// How long one request to the engine may take, including its wait in the queue.
 pub(super) const REQUEST_TIMEOUT: Duration = Duration::from_millis(500);
@@ -35,53 +34,34 @@ pub enum EngineError {
     Damaged,
 }
 
-/// An operation on one record.
+/// An operation of one replica on one record.
 #[derive(Debug, Clone)]
-pub enum RecordOrder {
-    /// Writes a new record with term 1.
-    Open {
-        owner: ReplicaRef,
-        record: Bytes,
-        ttl: Duration,
-    },
+pub(super) struct RecordOrder {
+    pub(super) replica: ReplicaRef,
+    /// The term that the replica knows.
+    pub(super) term: Term,
+    pub(super) act: RecordAct,
+}
+
+#[derive(Debug, Clone)]
+pub(super) enum RecordAct {
     /// Writes the record if there is none, if the stored term is lower, or if term and owner are
     /// the stored ones. A record with a lower term loses its fields.
-    Save {
-        owner: ReplicaRef,
-        term: Term,
-        record: Bytes,
-        ttl: Duration,
-    },
+    Save { record: Bytes, ttl: Duration },
     /// Writes or removes a field of the owner's record.
-    Field {
-        owner: ReplicaRef,
-        term: Term,
-        name: String,
-        value: Option<Bytes>,
-    },
-    Read,
-    /// Takes the record from `expected`. Its term becomes one more than the stored term and `term`,
-    /// and its lifetime begins again.
-    Claim {
-        owner: ReplicaRef,
-        expected: Option<ReplicaRef>,
-        term: Term,
-    },
+    Field { name: String, value: Option<Bytes> },
+    /// Takes the record from `expected`. Its term becomes one more than the stored term and the
+    /// given one, and its lifetime begins again.
+    Claim { expected: Option<ReplicaRef> },
     /// Removes the owner, so that any replica can claim the record.
-    Release {
-        owner: ReplicaRef,
-        term: Term,
-    },
+    Release,
     /// Deletes the record unless its term is higher or another replica owns it.
-    End {
-        owner: ReplicaRef,
-        term: Term,
-    },
+    End,
 }
 
 /// The result of a [`RecordOrder`].
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum RecordAnswer {
+pub(super) enum RecordAnswer {
     /// Done; the record's term.
     Done(Term),
     /// Another replica or another term has the record.
@@ -90,32 +70,35 @@ pub enum RecordAnswer {
         term: Term,
     },
     Missing,
-    /// The answer to `Read`.
-    Found {
-        owner: Option<ReplicaRef>,
-        term: Term,
-        record: Bytes,
-        fields: Vec<Bytes>,
-        /// The lifetime that the last write set.
-        ttl: Duration,
-    },
 }
 
-/// A replica's row in the engine.
+/// A record as it is stored.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct RecordRow {
+    /// `None` after a release.
+    pub(super) owner: Option<ReplicaRef>,
+    pub(super) term: Term,
+    pub(super) record: Bytes,
+    pub(super) fields: Vec<Bytes>,
+    /// The lifetime that the last write set.
+    pub(super) ttl: Duration,
+}
+
+/// A replica that joined, as it describes itself with each beat.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct MemberRecord {
-    pub number: ReplicaNumber,
-    pub incarnation: Incarnation,
+pub(super) struct MemberRecord {
+    pub(super) number: ReplicaNumber,
+    pub(super) incarnation: Incarnation,
     /// Proves that a later process runs in the same data directory.
-    pub instance: String,
+    pub(super) instance: String,
     /// Host and port where other replicas connect.
-    pub address: String,
-    pub name: String,
-    pub version: String,
+    pub(super) address: String,
+    pub(super) name: String,
+    pub(super) version: String,
     #[serde(default)]
-    pub leaving: bool,
+    pub(super) leaving: bool,
     #[serde(default)]
-    pub sessions: u64,
+    pub(super) sessions: u64,
 }
 
 impl MemberRecord {
@@ -127,19 +110,25 @@ impl MemberRecord {
     }
 }
 
-/// The result of a beat.
+/// All replicas that the engine knows.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct BeatAnswer {
-    pub outcome: BeatOutcome,
-    /// The members whose beat has not expired.
-    pub living: Vec<MemberRecord>,
-    /// Number, incarnation and address of each replica that joined and did not leave.
-    pub joined: Vec<(ReplicaRef, String)>,
-    pub epoch: EngineEpoch,
+pub(super) struct Members {
+    /// The replicas that joined and did not leave.
+    pub(super) joined: Vec<MemberRecord>,
+    /// Those whose beat has not expired.
+    pub(super) living: Vec<ReplicaRef>,
+    pub(super) epoch: EngineEpoch,
 }
 
+impl Members {
+    pub(super) fn living(&self, number: ReplicaNumber) -> Option<ReplicaRef> {
+        self.living.iter().find(|it| it.number == number).copied()
+    }
+}
+
+/// The result of a beat.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum BeatOutcome {
+pub(super) enum BeatOutcome {
     Kept,
     /// The former beat expired, or the engine lost it.
     Expired,
@@ -149,50 +138,39 @@ pub enum BeatOutcome {
 
 /// Changes when the engine can have lost writes: another process, or a mark that is missing.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct EngineEpoch {
-    pub run: String,
-    pub mark: String,
+pub(super) struct EngineEpoch {
+    pub(super) run: String,
+    pub(super) mark: String,
 }
 
+/// The engine's answer to one request.
+pub(super) type Asked<'e, T> = BoxFuture<'e, Result<T, EngineError>>;
+
 /// The operations of the engine.
-pub trait Engine: Send + Sync {
-    /// Carries out orders in their sequence, not as one transaction. Answers have the same sequence.
-    fn records(
-        &self,
-        orders: Vec<(String, RecordOrder)>,
-    ) -> BoxFuture<'_, Result<Vec<RecordAnswer>, EngineError>>;
+pub(super) trait Engine: Send + Sync {
+    /// Carries out orders about named records in their sequence, not as one transaction. Answers
+    /// have the same sequence.
+    fn records(&self, orders: Vec<(String, RecordOrder)>) -> Asked<'_, Vec<RecordAnswer>>;
+
+    /// Reads a record by its name.
+    fn record(&self, name: String) -> Asked<'_, Option<RecordRow>>;
 
     /// The engine's time in microseconds, above each earlier answer.
-    fn next_incarnation(&self) -> BoxFuture<'_, Result<Incarnation, EngineError>>;
-
-    /// Number, incarnation and address of each replica that joined and did not leave.
-    fn joined(&self) -> BoxFuture<'_, Result<Vec<(ReplicaRef, String)>, EngineError>>;
+    fn next_incarnation(&self) -> Asked<'_, Incarnation>;
 
     /// Takes a number if it is free, or if the same instance has an earlier incarnation of it.
-    fn take_number(
-        &self,
-        member: MemberRecord,
-        ttl: Duration,
-    ) -> BoxFuture<'_, Result<bool, EngineError>>;
+    fn take_number(&self, member: MemberRecord, ttl: Duration) -> Asked<'_, bool>;
 
-    /// Extends the row of a member unless it expired or was replaced, and reads all members.
-    fn beat(
-        &self,
-        member: MemberRecord,
-        ttl: Duration,
-    ) -> BoxFuture<'_, Result<BeatAnswer, EngineError>>;
+    /// Extends the life of a member unless it expired or was replaced, and reads all members.
+    fn beat(&self, member: MemberRecord, ttl: Duration) -> Asked<'_, (BeatOutcome, Members)>;
 
-    /// The row of a number, if its beat has not expired.
-    fn member(
-        &self,
-        number: ReplicaNumber,
-    ) -> BoxFuture<'_, Result<Option<MemberRecord>, EngineError>>;
+    fn members(&self) -> Asked<'_, Members>;
 
-    /// Removes the row and the number of this incarnation.
-    fn leave(&self, member: ReplicaRef) -> BoxFuture<'_, Result<(), EngineError>>;
+    /// Removes the member with this number, unless another incarnation has it.
+    fn leave(&self, member: ReplicaRef) -> Asked<'_, ()>;
 
     /// This replica's address as the engine sees it; `None` if it sees none.
-    fn own_address(&self) -> BoxFuture<'_, Result<Option<String>, EngineError>>;
+    fn own_address(&self) -> Asked<'_, Option<String>>;
 
     /// The number of requests that failed since the start.
     fn failures(&self) -> u64;

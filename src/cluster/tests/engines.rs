@@ -8,10 +8,11 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use tokio::runtime::Handle;
 
+use super::memory::MemoryEngine;
 use super::server::RedisServer;
 use super::until;
 use crate::cluster::engine::{
-    BeatOutcome, Engine, MemberRecord, MemoryEngine, RecordAnswer, RecordOrder, RedisEngine,
+    BeatOutcome, Engine, MemberRecord, RecordAct, RecordAnswer, RecordOrder, RedisEngine,
 };
 use crate::cluster::{Incarnation, ReplicaNumber, ReplicaRef, Term};
 
@@ -23,11 +24,14 @@ fn replica(number: u16, incarnation: u64) -> ReplicaRef {
 }
 
 fn redis(server: &RedisServer, prefix: &str) -> Arc<dyn Engine> {
-    Arc::new(RedisEngine::open(server.spec(), prefix, Handle::current()))
+    Arc::new(RedisEngine::open(server.spec(), prefix, &Handle::current()))
 }
 
 async fn connected(engine: &Arc<dyn Engine>) {
-    until("the engine answers", async || engine.joined().await.is_ok()).await;
+    until("the engine answers", async || {
+        engine.members().await.is_ok()
+    })
+    .await;
 }
 
 async fn one(engine: &dyn Engine, order: RecordOrder) -> RecordAnswer {
@@ -37,39 +41,17 @@ async fn one(engine: &dyn Engine, order: RecordOrder) -> RecordAnswer {
 
 fn orders() -> impl Strategy<Value = Vec<(String, RecordOrder)>> {
     let owner = || (1_u16..3, 1_u64..3).prop_map(|(number, of)| replica(number, of));
-    let term = || (1_u64..5).prop_map(Term);
     let value = || "[a-c]{1,3}".prop_map(Bytes::from);
-    let order = prop_oneof![
-        (owner(), value()).prop_map(|(owner, record)| RecordOrder::Open {
-            owner,
-            record,
-            ttl: LONG
-        }),
-        (owner(), term(), value()).prop_map(|(owner, term, record)| RecordOrder::Save {
-            owner,
-            term,
-            record,
-            ttl: LONG
-        }),
-        (owner(), term(), "[xy]", proptest::option::of(value())).prop_map(
-            |(owner, term, name, value)| RecordOrder::Field {
-                owner,
-                term,
-                name,
-                value
-            }
-        ),
-        Just(RecordOrder::Read),
-        (owner(), proptest::option::of(owner()), term()).prop_map(|(owner, expected, term)| {
-            RecordOrder::Claim {
-                owner,
-                expected,
-                term,
-            }
-        }),
-        (owner(), term()).prop_map(|(owner, term)| RecordOrder::Release { owner, term }),
-        (owner(), term()).prop_map(|(owner, term)| RecordOrder::End { owner, term }),
+    let act = prop_oneof![
+        value().prop_map(|record| RecordAct::Save { record, ttl: LONG }),
+        ("[xy]", proptest::option::of(value()))
+            .prop_map(|(name, value)| RecordAct::Field { name, value }),
+        proptest::option::of(owner()).prop_map(|expected| RecordAct::Claim { expected }),
+        Just(RecordAct::Release),
+        Just(RecordAct::End),
     ];
+    let order = (owner(), (1_u64..5).prop_map(Term), act)
+        .prop_map(|(replica, term, act)| RecordOrder { replica, term, act });
     proptest::collection::vec(("[ab]", order), 1..60)
 }
 
@@ -92,8 +74,15 @@ fn any_sequence_of_orders_has_the_same_answers_in_both_engines() {
             runtime.block_on(async {
                 let real = redis(&server, &format!("round{}", round.get()));
                 connected(&real).await;
-                let model = MemoryEngine::new().records(orders.clone()).await;
-                prop_assert_eq!(real.records(orders).await, model);
+                let model = MemoryEngine::new();
+                for orders in orders.chunks(4) {
+                    let answers = model.records(orders.to_vec()).await;
+                    prop_assert_eq!(real.records(orders.to_vec()).await, answers);
+                    for name in ["a", "b"].map(str::to_owned) {
+                        let record = model.record(name.clone()).await;
+                        prop_assert_eq!(real.record(name).await, record);
+                    }
+                }
                 Ok(())
             })
         })
@@ -104,27 +93,16 @@ fn any_sequence_of_orders_has_the_same_answers_in_both_engines() {
 async fn check_fences(engine: Arc<dyn Engine>) {
     let (first, second, third) = (replica(1, 10), replica(2, 20), replica(3, 30));
     let text = |text: &'static str| Bytes::from_static(text.as_bytes());
-    let save = |owner, term, record| RecordOrder::Save {
-        owner,
-        term,
-        record,
-        ttl: LONG,
-    };
-    let claim = |owner, expected, term| RecordOrder::Claim {
-        owner,
-        expected,
-        term,
-    };
+    let order = |replica, term, act| RecordOrder { replica, term, act };
+    let save = |owner, term, record| order(owner, term, RecordAct::Save { record, ttl: LONG });
+    let claim = |owner, expected, term| order(owner, term, RecordAct::Claim { expected });
     let refused = |owner, term| RecordAnswer::Refused {
         owner: Some(owner),
         term,
     };
-    let open = RecordOrder::Open {
-        owner: first,
-        record: text("1"),
-        ttl: LONG,
-    };
-    assert_eq!(one(&*engine, open).await, RecordAnswer::Done(Term(1)));
+    let read = async || engine.record("a".to_owned()).await.unwrap();
+    let opened = one(&*engine, save(first, Term(1), text("1"))).await;
+    assert_eq!(opened, RecordAnswer::Done(Term(1)));
     // Of two claims only one succeeds.
     let claims = tokio::join!(
         one(&*engine, claim(second, Some(first), Term(1))),
@@ -133,21 +111,15 @@ async fn check_fences(engine: Arc<dyn Engine>) {
     assert_eq!(claims.0, RecordAnswer::Done(Term(2)));
     assert_eq!(claims.1, refused(second, Term(2)));
     // The former owner writes nothing any more, in whatever way.
-    let end = |owner, term| RecordOrder::End { owner, term };
-    let field = RecordOrder::Field {
-        owner: first,
-        term: Term(1),
+    let end = |owner, term| order(owner, term, RecordAct::End);
+    let field = RecordAct::Field {
         name: "x".to_owned(),
         value: Some(text("y")),
     };
-    let release = RecordOrder::Release {
-        owner: first,
-        term: Term(1),
-    };
     for order in [
         save(first, Term(1), text("old")),
-        field,
-        release,
+        order(first, Term(1), field),
+        order(first, Term(1), RecordAct::Release),
         end(first, Term(1)),
     ] {
         assert_eq!(one(&*engine, order).await, refused(second, Term(2)));
@@ -157,22 +129,14 @@ async fn check_fences(engine: Arc<dyn Engine>) {
     // The end leaves nothing, and what the engine lost can be saved again.
     let ended = one(&*engine, end(second, Term(2))).await;
     assert_eq!(ended, RecordAnswer::Done(Term(2)));
-    assert_eq!(
-        one(&*engine, RecordOrder::Read).await,
-        RecordAnswer::Missing
-    );
+    assert_eq!(read().await, None);
     let again = one(&*engine, save(second, Term(2), text("3"))).await;
     assert_eq!(again, RecordAnswer::Done(Term(2)));
     // A record lives as long as its last write said.
-    let mut short = save(second, Term(2), text("4"));
-    if let RecordOrder::Save { ttl, .. } = &mut short {
-        *ttl = SHORT;
-    }
+    let (record, ttl) = (text("4"), SHORT);
+    let short = order(second, Term(2), RecordAct::Save { record, ttl });
     one(&*engine, short).await;
-    until("the record expires", async || {
-        one(&*engine, RecordOrder::Read).await == RecordAnswer::Missing
-    })
-    .await;
+    until("the record expires", async || read().await.is_none()).await;
 }
 
 fn member(number: u16, incarnation: u64, instance: &str) -> MemberRecord {
@@ -200,33 +164,31 @@ async fn check_members(engine: Arc<dyn Engine>) {
     assert!(!take(member(1, 10, "a"), LONG).await);
     assert!(take(member(1, 12, "a"), LONG).await);
     let beat = async |member: MemberRecord, ttl| engine.beat(member, ttl).await.unwrap();
-    let replaced = beat(member(1, 10, "a"), LONG).await;
-    assert_eq!(replaced.outcome, BeatOutcome::Replaced);
-    let kept = beat(member(1, 12, "a"), LONG).await;
-    assert_eq!(kept.outcome, BeatOutcome::Kept);
-    assert_eq!(kept.living, [member(1, 12, "a")]);
-    assert_eq!(kept.joined, [(replica(1, 12), "host:1".to_owned())]);
-    assert_eq!(kept.epoch, replaced.epoch);
-    let found = engine.member(ReplicaNumber(1)).await.unwrap();
-    assert_eq!(found, Some(member(1, 12, "a")));
+    let (outcome, before) = beat(member(1, 10, "a"), LONG).await;
+    assert_eq!(outcome, BeatOutcome::Replaced);
+    let (outcome, kept) = beat(member(1, 12, "a"), LONG).await;
+    assert_eq!(outcome, BeatOutcome::Kept);
+    assert_eq!(kept.living, [replica(1, 12)]);
+    assert_eq!(kept.joined, [member(1, 12, "a")]);
+    assert_eq!(kept.epoch, before.epoch);
+    let members = async || engine.members().await.unwrap();
+    assert_eq!(members().await, kept);
     // An expired number can be taken, and its holder notices.
     assert!(take(member(2, 20, "b"), SHORT).await);
     until("the beat expires", async || {
-        engine.member(ReplicaNumber(2)).await.unwrap().is_none()
+        members().await.living(ReplicaNumber(2)).is_none()
     })
     .await;
-    let expired = beat(member(2, 20, "b"), LONG).await;
-    assert_eq!(expired.outcome, BeatOutcome::Expired);
+    let (outcome, expired) = beat(member(2, 20, "b"), LONG).await;
+    assert_eq!(outcome, BeatOutcome::Expired);
     assert_eq!(expired.living.len(), 1);
     assert_eq!(expired.joined.len(), 2);
     assert!(take(member(2, 21, "c"), LONG).await);
     // Only the holder leaves.
     engine.leave(replica(2, 20)).await.unwrap();
-    assert_eq!(engine.joined().await.unwrap().len(), 2);
+    assert_eq!(members().await.joined.len(), 2);
     engine.leave(replica(2, 21)).await.unwrap();
-    let joined = engine.joined().await.unwrap();
-    assert_eq!(joined, [(replica(1, 12), "host:1".to_owned())]);
-    assert_eq!(engine.member(ReplicaNumber(2)).await.unwrap(), None);
+    assert_eq!(members().await, kept);
 }
 
 #[tokio::test]

@@ -2,6 +2,7 @@
 
 mod engines;
 mod members;
+mod memory;
 mod real_engine;
 mod server;
 mod takeover;
@@ -10,11 +11,14 @@ mod tls;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use secrecy::SecretString;
 use tokio::runtime::Handle;
 use uuid::Uuid;
 
-use super::{Cluster, ClusterSecret, ClusterSpec, Engine};
+use super::engine::Engine;
+use super::raw_key::HopTls;
+use super::{Cluster, ClusterSecret, ClusterSpec, Holder, Term};
 
 const TTL: Duration = Duration::from_secs(5);
 
@@ -42,13 +46,23 @@ fn spec(instance: u128) -> ClusterSpec {
 
 fn begin(engine: &Arc<dyn Engine>, spec: ClusterSpec) -> Cluster {
     let shown = "memory".to_owned();
-    Cluster::over(Arc::clone(engine), shown, spec, Handle::current()).unwrap()
+    let tls = HopTls::new(&spec.secret).unwrap();
+    Cluster::over(Arc::clone(engine), shown, (spec, tls), Handle::current())
 }
 
 async fn join(engine: &Arc<dyn Engine>, spec: ClusterSpec) -> Cluster {
     let cluster = begin(engine, spec);
     cluster.joined().await;
     cluster
+}
+
+/// Writes the record of a new session.
+async fn open(cluster: &Cluster, id: Uuid, record: Bytes) -> Holder {
+    let holder = (cluster.me(), Term(1));
+    let (records, hour) = (cluster.records(), 720 * TTL);
+    let saved = records.save(id, holder, record, &[], hour);
+    saved.await.unwrap();
+    holder
 }
 
 /// Waits for a condition of another task or process, for at most 30 s.

@@ -8,10 +8,8 @@ use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 
 use super::server::RedisServer;
-use super::{spec, until};
-use crate::cluster::{
-    Cluster, ClusterSpec, EngineSpec, Member, SaveError, Term, Verdict, check_engine,
-};
+use super::{open, spec, until};
+use crate::cluster::{Cluster, ClusterSpec, EngineSpec, SaveError, Term, Verdict, check_engine};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
@@ -32,7 +30,7 @@ async fn start(engine: &EngineSpec, instance: u128) -> Cluster {
 async fn sees(one: &Cluster, other: &Cluster) {
     until("one replica sees the other", async || {
         let member = one.member(other.me().number);
-        matches!(member, Member::Living { incarnation, .. } if incarnation == other.me().incarnation)
+        member.is_some_and(|member| member.is_living && member.replica() == other.me())
     })
     .await;
 }
@@ -50,7 +48,7 @@ async fn replicas_survive_the_death_of_their_engine() {
     sees(&two, &one).await;
     let id = one.mint().mint();
     let record = Bytes::from_static(b"canary-of-a-record");
-    let term = one.records().open(id, record.clone(), HOUR).await.unwrap();
+    let own = open(&one, id, record.clone()).await;
     let found = two.records().read(id).await.unwrap().unwrap();
     assert_eq!((found.owner, found.term), (Some(one.me()), Term(1)));
     // Nothing that is stored reveals the record, the id or the secret.
@@ -73,8 +71,7 @@ async fn replicas_survive_the_death_of_their_engine() {
     sees(&one, &two).await;
     sees(&two, &one).await;
     assert!(one.status().engine.is_up && one.status().engine.failures > 0);
-    let own = (one.me(), term);
-    let saved = one.records().save_whole(id, own, record, &[], HOUR).await;
+    let saved = one.records().save(id, own, record, &[], HOUR).await;
     assert_eq!(saved, Ok(()));
     let found = two.records().read(id).await.unwrap().unwrap();
     let claimed = two.records().claim(id, found.owner, found.term).await;
@@ -184,14 +181,13 @@ async fn the_documented_rights_are_enough() {
     sees(&one, &two).await;
     let (records, id) = (one.records(), one.mint().mint());
     let record = Bytes::from_static(b"record");
-    let term = records.open(id, record.clone(), HOUR).await.unwrap();
-    let own = (one.me(), term);
+    let own = open(&one, id, record.clone()).await;
     let field = [("x".to_owned(), record.clone())];
-    let saved = records.save_whole(id, own, record, &field, HOUR).await;
+    let saved = records.save(id, own, record, &field, HOUR).await;
     assert_eq!(saved, Ok(()));
     assert_eq!(records.save_field(id, own, "x", None).await, Ok(()));
-    records.release(&[(id, one.me(), term)]).await.unwrap();
-    let claimed = two.records().claim(id, None, term).await.unwrap();
+    records.release(&[(id, own)]).await.unwrap();
+    let claimed = two.records().claim(id, None, own.1).await.unwrap();
     assert_eq!(two.records().end(id, (two.me(), claimed)).await, Ok(()));
     assert!(check_engine(&limited).await.is_ok());
     for cluster in [one, two] {
@@ -221,7 +217,7 @@ async fn replicas_follow_sentinel_to_the_new_primary() {
     let one = start(&spec, 1).await;
     let id = one.mint().mint();
     let record = Bytes::from_static(b"record");
-    let term = one.records().open(id, record.clone(), HOUR).await.unwrap();
+    let (_, term) = open(&one, id, record.clone()).await;
 
     let mut came_back = one.came_back();
     came_back.mark_unchanged();
@@ -238,7 +234,7 @@ async fn replicas_follow_sentinel_to_the_new_primary() {
     // The engine can come back at the former primary first; it comes back again at the second.
     let records = one.records();
     until("the new primary has the session", async || {
-        let saved = records.save_whole(id, (one.me(), term), record.clone(), &[], HOUR);
+        let saved = records.save(id, (one.me(), term), record.clone(), &[], HOUR);
         if saved.await.is_err() {
             return false;
         }

@@ -6,10 +6,11 @@ use std::time::Duration;
 use bytes::Bytes;
 use uuid::Uuid;
 
-use super::{join, secret, spec};
+use super::memory::MemoryEngine;
+use super::{join, open, secret, spec};
+use crate::cluster::engine::Engine;
 use crate::cluster::{
-    Birthplace, ClaimError, Cluster, Engine, EngineError, MemoryEngine, ReplicaNumber, SaveError,
-    Term,
+    Birthplace, ClaimError, Cluster, EngineError, ReplicaNumber, SaveError, Term,
 };
 
 const HOUR: Duration = Duration::from_secs(3600);
@@ -35,8 +36,8 @@ async fn a_claimed_session_belongs_to_its_claimant_alone() {
     assert_eq!(two.birthplace(Uuid::new_v4()), Birthplace::Foreign);
 
     let (records, others) = (one.records(), two.records());
-    let term = records.open(id, text("record"), HOUR).await.unwrap();
-    let own = (one.me(), term);
+    let own = open(&one, id, text("record")).await;
+    let (_, term) = own;
     let subscription = Some(text("value"));
     let saved = records.save_field(id, own, "file:///x", subscription);
     saved.await.unwrap();
@@ -60,11 +61,11 @@ async fn a_claimed_session_belongs_to_its_claimant_alone() {
 
     // The former owner learns it from whatever it writes.
     let stale = Err(SaveError::Stale);
-    assert_eq!(records.save(id, own, text("old"), HOUR).await, stale);
+    assert_eq!(records.save(id, own, text("old"), &[], HOUR).await, stale);
     let field = records.save_field(id, own, "file:///x", None).await;
     assert_eq!(field, stale);
     assert_eq!(records.end(id, own).await, stale);
-    records.release(&[(id, one.me(), term)]).await.unwrap();
+    records.release(&[(id, own)]).await.unwrap();
     let found = records.read(id).await.unwrap().unwrap();
     assert_eq!((found.owner, found.record), (owner, text("record")));
 
@@ -83,11 +84,10 @@ async fn released_sessions_can_be_claimed_by_any_replica() {
     let mut released = Vec::new();
     for _ in 0..2_500 {
         let id = one.mint().mint();
-        let term = one.records().open(id, text("record"), HOUR).await.unwrap();
-        released.push((id, one.me(), term));
+        released.push((id, open(&one, id, text("record")).await));
     }
     one.records().release(&released).await.unwrap();
-    for (id, _, term) in released {
+    for (id, (_, term)) in released {
         let found = two.records().read(id).await.unwrap().unwrap();
         assert_eq!(found.owner, None);
         assert_eq!(two.records().claim(id, None, term).await, Ok(Term(2)));
@@ -98,13 +98,12 @@ async fn released_sessions_can_be_claimed_by_any_replica() {
 async fn what_the_engine_lost_is_saved_again_as_a_whole() {
     let (memory, [one, two]) = two().await;
     let (id, records) = (one.mint().mint(), one.records());
-    let term = records.open(id, text("record"), HOUR).await.unwrap();
-    let own = (one.me(), term);
+    let own = open(&one, id, text("record")).await;
     memory.lose_all();
     let field = records.save_field(id, own, "x", Some(text("y"))).await;
     assert_eq!(field, Err(SaveError::Missing));
     let fields = [("x".to_owned(), text("y"))];
-    let saved = records.save_whole(id, own, text("record"), &fields, HOUR);
+    let saved = records.save(id, own, text("record"), &fields, HOUR);
     saved.await.unwrap();
     let found = two.records().read(id).await.unwrap().unwrap();
     assert_eq!(
@@ -126,8 +125,7 @@ async fn sessions_survive_a_change_of_the_secret() {
     };
     let old = join(&engine, with(1, &["old"])).await;
     let id = old.mint().mint();
-    let term = old.records().open(id, text("record"), HOUR).await.unwrap();
-    let holder = (old.me(), term);
+    let holder = open(&old, id, text("record")).await;
     let records = old.records();
     let field = records.save_field(id, holder, "x", Some(text("y")));
     field.await.unwrap();
@@ -140,7 +138,7 @@ async fn sessions_survive_a_change_of_the_secret() {
     let claimed = changing.records().claim(id, found.owner, found.term).await;
     let holder = (changing.me(), claimed.unwrap());
     let records = changing.records();
-    let saved = records.save_whole(id, holder, found.record, &found.fields, HOUR);
+    let saved = records.save(id, holder, found.record, &found.fields, HOUR);
     saved.await.unwrap();
 
     // Written again under the new secret, the record no longer needs the old one.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::{Value as Json, json};
 
-use crate::cluster::{ClusterSecret, EngineSpec, InvalidEngine, InvalidSecret};
+use crate::cluster::{ClusterSecret, EngineSpec, InvalidSecret};
 use crate::config::checks::{FILE, file, secret};
 use crate::config::declaration::kinds::{OptionalKind, duration, flag, optional};
 use crate::config::declaration::texts::{SecretText, TextKind, text, texts};
@@ -79,10 +79,6 @@ const WORD: &str = "1 to 64 characters of A-Z, a-z, 0-9, `.`, `_` and `-`";
 fn engine() -> OptionalKind<TextKind<SecretText>> {
     let parse = |text: &str| match EngineSpec::parse(text, None) {
         Ok(_) => Ok(SecretText::new(text)),
-        // The text can hold a password, so the help does not quote it.
-        Err(InvalidEngine::Port(_) | InvalidEngine::Database(_)) => {
-            Err(ValueError::as_declared().help("ports and databases are numbers"))
-        }
         Err(why) => Err(ValueError::as_declared().help(&why.to_string())),
     };
     optional(text(ENGINE, parse), "\"redis://valkey:6379\"")

@@ -19,8 +19,8 @@ use super::interrupted::{self, Message};
 use super::known::{HeldRequest, KnownSessions};
 use super::{Routed, hopped};
 use crate::cluster::{
-    Action, Attempt, Cluster, Finding, FoundRecord, Member, REPLICAS_MAX, ReplicaNumber,
-    ReplicaRef, StoredRecord,
+    Action, Attempt, Cluster, Finding, FoundRecord, REPLICAS_MAX, ReplicaNumber, ReplicaRef,
+    StoredRecord,
 };
 use crate::front::http::client_address::client_address;
 use crate::front::http::handler::{check_host_and_origin, peer};
@@ -32,7 +32,7 @@ use crate::front::settings::FrontSettings;
 use crate::front::state::Front;
 use crate::id::{Holder, Peer, Principal, SessionId};
 use crate::protocol::{ErrorKind, Failure};
-use crate::sessions::{Claimed, Moves};
+use crate::sessions::Moves;
 use crate::transport::{PeerAnswer, PeerClient, PeerError, PeerRequest};
 
 /// How long a held request waits before it looks again.
@@ -134,7 +134,7 @@ impl Forwarding<'_> {
         let (mut record, mut stored) = (FoundRecord::Unread, None);
         loop {
             let finding = self.finding(moves, record, None);
-            match finding.action(|_| Member::Gone) {
+            match finding.action(|_| None) {
                 Action::Serve => return Ok(record != FoundRecord::Missing),
                 // Another request claims the copy, unless it was taken over.
                 Action::Confirm if Instant::now() < deadline => {
@@ -161,7 +161,7 @@ impl Forwarding<'_> {
         let cluster = moves.replicas.cluster();
         Finding {
             me: cluster.me(),
-            is_leaving: moves.replicas.is_leaving(),
+            is_leaving: cluster.is_leaving(),
             birthplace: cluster.birthplace(self.id.uuid()),
             copy: self.front.sessions.context().own_copy(self.id),
             known_owner: self.known.owner(self.id),
@@ -226,7 +226,7 @@ impl Forwarding<'_> {
             },
             Action::Probe(to) => {
                 let verdict = cluster.is_gone(to).await;
-                search.attempt = Some((to, Attempt::of_probe(verdict)));
+                search.attempt = Some((to, Attempt::Probed(verdict)));
                 RouteStep::Again
             }
             Action::ReadRecord => {
@@ -322,20 +322,14 @@ impl Forwarding<'_> {
             return Ok(false);
         };
         self.known.forget_owner(self.id);
-        match moves.claim(self.id, &stored).await {
-            Ok(Claimed::Here) => Ok(true),
-            Ok(Claimed::Elsewhere) => Ok(false),
-            Err(_) => Err(unavailable("the engine of the cluster is unavailable")),
-        }
+        let claimed = moves.claim(self.id, &stored).await;
+        claimed.map_err(|_| unavailable("the engine of the cluster is unavailable"))
     }
 
     /// Claims this replica's own copy again. Returns false if the session was taken over.
     async fn confirm(&self, moves: &Moves<'_>) -> Result<bool, RequestFailure> {
-        match moves.confirm(self.id).await {
-            Ok(Claimed::Here) => Ok(true),
-            Ok(Claimed::Elsewhere) => Ok(false),
-            Err(_) => Err(unavailable("the engine of the cluster is unavailable")),
-        }
+        let confirmed = moves.confirm(self.id).await;
+        confirmed.map_err(|_| unavailable("the engine of the cluster is unavailable"))
     }
 
     /// Sends the request to another replica.
@@ -350,16 +344,15 @@ impl Forwarding<'_> {
         body: &Bytes,
         may_take: bool,
     ) -> Result<Sent, RequestFailure> {
-        let address = match cluster.member(to.number) {
-            Member::Living { address, .. } | Member::Expired { address, .. } => address,
-            Member::Gone => return Ok(Sent::Unreachable("it left".to_owned())),
+        let Some(member) = cluster.member(to.number) else {
+            return Ok(Sent::Unreachable("it left".to_owned()));
         };
         let origin = origin(self.request, self.settings);
         let headers = headers::of_request(self.request.headers(), &origin, to, may_take);
         let path = self.request.uri().path_and_query();
         let request = PeerRequest {
             method: self.request.method(),
-            authority: &address.to_string(),
+            authority: member.address(),
             path: path.map_or("/", |path| path.as_str()),
             headers: &headers,
             body: body.clone(),
@@ -390,7 +383,7 @@ impl Forwarding<'_> {
         let cluster = cluster.clone();
         let streaming = || Streaming {
             gone: async move { cluster.until_gone(from).await }.boxed_local(),
-            last_event: last_event(&answer_kind(is_stream, body)),
+            last_event: is_stream.then(|| last_event(body)).flatten(),
             closing: (*self.request.method() == Method::GET)
                 .then(|| Box::pin(self.front.closing.clone().cancelled_owned())),
             _in_flight: self.front.in_flight.token(),
@@ -402,17 +395,10 @@ impl Forwarding<'_> {
     }
 }
 
-/// The message whose answer is an event stream.
-fn answer_kind(is_stream: bool, body: &Bytes) -> Message {
-    match is_stream && !body.is_empty() {
-        true => Message::of(body),
-        false => Message::Repeatable,
-    }
-}
-
-fn last_event(message: &Message) -> Option<Bytes> {
-    match message {
-        Message::Call(Some(id)) => Some(interrupted::last_event(id)),
+/// The event that ends the stream of a call's answer if it breaks off.
+fn last_event(body: &Bytes) -> Option<Bytes> {
+    match Message::of(body) {
+        Message::Call(Some(id)) => Some(interrupted::last_event(&id)),
         Message::Call(None) | Message::Repeatable => None,
     }
 }
@@ -441,18 +427,9 @@ fn origin(request: &HttpRequest, settings: &FrontSettings) -> Origin {
 fn another(cluster: &Cluster) -> Option<ReplicaRef> {
     let me = cluster.me().number;
     let numbers = (1..=REPLICAS_MAX).map(ReplicaNumber).filter(|it| *it != me);
-    let mut staying = numbers.filter_map(|number| match cluster.member(number) {
-        Member::Living {
-            incarnation,
-            leaving: false,
-            ..
-        } => Some(ReplicaRef {
-            number,
-            incarnation,
-        }),
-        _ => None,
-    });
-    staying.next()
+    let mut members = numbers.filter_map(|number| cluster.member(number));
+    let staying = members.find(|member| member.is_living && !member.is_leaving())?;
+    Some(staying.replica())
 }
 
 pub(super) fn unavailable(why: &str) -> RequestFailure {

@@ -20,8 +20,6 @@ const LOCAL: HeaderName = HeaderName::from_static("mcpvisor-local");
 const PRINCIPAL: HeaderName = HeaderName::from_static("mcpvisor-principal");
 /// The replica that the request is meant for, as `number.incarnation`.
 const REPLICA: HeaderName = HeaderName::from_static("mcpvisor-replica");
-/// The number of replicas that forwarded the request. A request is forwarded once.
-const HOPS: HeaderName = HeaderName::from_static("mcpvisor-hops");
 /// Lets the receiver take the session over, because the sender leaves the cluster.
 const TAKE: HeaderName = HeaderName::from_static("mcpvisor-take");
 /// In an answer: the replica does not own the session, and did nothing.
@@ -41,7 +39,7 @@ const OF_CONNECTION: [HeaderName; 9] = [
 ];
 
 /// Headers that only replicas may set.
-const OF_HOP: [HeaderName; 7] = [CLIENT, LOCAL, PRINCIPAL, REPLICA, HOPS, TAKE, NOT_OWNER];
+const OF_HOP: [HeaderName; 6] = [CLIENT, LOCAL, PRINCIPAL, REPLICA, TAKE, NOT_OWNER];
 
 /// A request that another replica forwarded.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -101,7 +99,6 @@ pub(super) fn of_request(
     may_take: bool,
 ) -> HeaderMap {
     let mut sent = end_to_end(headers);
-    sent.insert(HOPS, HeaderValue::from_static("1"));
     sent.insert(REPLICA, value(&to.to_string()));
     if let Some(client) = origin.client {
         sent.insert(CLIENT, value(&client.to_string()));
@@ -181,7 +178,6 @@ mod tests {
             ("connection", "keep-alive, x-once"),
             ("content-length", "3"),
             ("mcpvisor-client", "192.0.2.1"),
-            ("mcpvisor-hops", "0"),
             ("mcpvisor-principal", "cm9vdA"),
             ("mcpvisor-replica", "9.9"),
             ("mcpvisor-take", "1"),
@@ -202,7 +198,6 @@ mod tests {
         let expected = [
             "authorization: Bearer a",
             "mcpvisor-client: 198.51.100.7",
-            "mcpvisor-hops: 1",
             "mcpvisor-replica: 2.30",
         ];
         assert_eq!(lines, expected);

@@ -2,8 +2,7 @@
 
 use std::fmt;
 
-use percent_encoding::percent_decode_str;
-use secrecy::{ExposeSecret, SecretString};
+use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo as _};
 
 const PORT: u16 = 6379;
 const SENTINEL_PORT: u16 = 26379;
@@ -11,29 +10,21 @@ const SENTINEL_PORT: u16 = 26379;
 /// Where the engine is and how to sign in.
 #[derive(Clone)]
 pub struct EngineSpec {
-    pub(super) has_tls: bool,
-    pub(super) user: Option<String>,
-    pub(super) password: Option<SecretString>,
-    /// The engine, or its Sentinels.
-    pub(super) hosts: Vec<(String, u16)>,
+    /// The engine, or its Sentinels; never empty.
+    pub(super) hosts: Vec<ConnectionInfo>,
     /// The name of the primary that Sentinels watch.
-    pub(super) sentinel: Option<String>,
-    pub(super) database: i64,
+    pub(super) primary: Option<String>,
     /// CA certificates in PEM format; `None` for those of the system.
     pub(super) ca: Option<Vec<u8>>,
 }
 
 /// Why an address is not that of an engine.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidEngine {
     #[error("start with redis://, rediss:// (TLS), redis+sentinel:// or rediss+sentinel://")]
     Scheme,
-    #[error("a host is required, such as redis://valkey:6379")]
+    #[error("write a host, its port and the number of a database, as in redis://valkey:6379/0")]
     Host,
-    #[error("`{0}` is not a port")]
-    Port(String),
-    #[error("the database is a number, not `{0}`")]
-    Database(String),
     #[error("name the primary after the Sentinels: redis+sentinel://s1:26379,s2:26379/mymaster")]
     Primary,
     #[error("only one host is possible without Sentinel")]
@@ -45,7 +36,7 @@ pub enum InvalidEngine {
 impl EngineSpec {
     /// The password, so that it can be masked.
     pub fn password(&self) -> Option<&str> {
-        self.password.as_ref().map(ExposeSecret::expose_secret)
+        self.hosts[0].redis_settings().password()
     }
 
     /// Reads `redis://[user:password@]host[:port][/database]`, or with Sentinel
@@ -56,93 +47,83 @@ impl EngineSpec {
     /// Returns an error that says what to write.
     pub fn parse(text: &str, ca: Option<Vec<u8>>) -> Result<Self, InvalidEngine> {
         let (scheme, rest) = text.split_once("://").ok_or(InvalidEngine::Scheme)?;
-        let (has_tls, has_sentinel) = match scheme {
-            "redis" => (false, false),
-            "rediss" => (true, false),
-            "redis+sentinel" => (false, true),
-            "rediss+sentinel" => (true, true),
-            _ => return Err(InvalidEngine::Scheme),
+        let (scheme, has_sentinel) = match scheme.split_once('+') {
+            None => (scheme, false),
+            Some((scheme, "sentinel")) => (scheme, true),
+            Some(_) => return Err(InvalidEngine::Scheme),
         };
+        if !matches!(scheme, "redis" | "rediss") {
+            return Err(InvalidEngine::Scheme);
+        }
         // A password can contain `@` and `/`, a host cannot.
-        let (sign_in, rest) = match rest.rsplit_once('@') {
-            Some((sign_in, rest)) => (Some(sign_in), rest),
-            None => (None, rest),
-        };
+        let (sign_in, rest) = rest.rsplit_once('@').unwrap_or(("", rest));
         if rest.contains(['?', '#']) {
             return Err(InvalidEngine::Query);
         }
         let (hosts, path) = rest.split_once('/').unwrap_or((rest, ""));
-        let port = if has_sentinel { SENTINEL_PORT } else { PORT };
-        let hosts: Vec<_> = hosts
-            .split(',')
-            .map(|host| parse_host(host, port))
-            .collect::<Result<_, _>>()?;
-        let (sentinel, database) = match (has_sentinel, path) {
+        let (port, primary, database) = match (has_sentinel, path) {
             (true, "") => return Err(InvalidEngine::Primary),
-            (true, name) => (Some(name.to_owned()), 0),
-            (false, "") => (None, 0),
-            (false, number) => {
-                let wrong = |_| InvalidEngine::Database(number.to_owned());
-                (None, number.parse().map_err(wrong)?)
-            }
+            (true, name) => (SENTINEL_PORT, Some(name.to_owned()), ""),
+            (false, _) if hosts.contains(',') => return Err(InvalidEngine::Hosts),
+            (false, database) => (PORT, None, database),
         };
-        if sentinel.is_none() && hosts.len() > 1 {
-            return Err(InvalidEngine::Hosts);
-        }
-        let decode = |text: &str| percent_decode_str(text).decode_utf8_lossy().into_owned();
-        let (user, password) = match sign_in.map(|it| it.split_once(':').unwrap_or((it, ""))) {
-            None => (None, None),
-            Some((user, password)) => (Some(decode(user)), Some(decode(password))),
+        let sign_in = sign_in
+            .replace('/', "%2F")
+            .replace('?', "%3F")
+            .replace('#', "%23");
+        let node = |host: &str| {
+            let after_address = host.rsplit(']').next().unwrap_or_default();
+            let port = match after_address.contains(':') {
+                true => String::new(),
+                false => format!(":{port}"),
+            };
+            let url = format!("{scheme}://{sign_in}@{host}{port}/{database}");
+            let info = url
+                .into_connection_info()
+                .map_err(|_| InvalidEngine::Host)?;
+            let settings = info.redis_settings().clone().set_skip_set_lib_name();
+            Ok(info.set_redis_settings(settings))
         };
         Ok(Self {
-            has_tls,
-            user: user.filter(|user| !user.is_empty()),
-            password: password
-                .filter(|password| !password.is_empty())
-                .map(SecretString::from),
-            hosts,
-            sentinel,
-            database,
+            hosts: hosts.split(',').map(node).collect::<Result<_, _>>()?,
+            primary,
             ca,
         })
     }
-}
 
-fn parse_host(text: &str, port: u16) -> Result<(String, u16), InvalidEngine> {
-    let (host, given) = match text.strip_prefix('[') {
-        Some(bracketed) => {
-            let (host, rest) = bracketed.split_once(']').ok_or(InvalidEngine::Host)?;
-            (host, rest.strip_prefix(':'))
-        }
-        None => match text.split_once(':') {
-            Some((host, port)) => (host, Some(port)),
-            None => (text, None),
-        },
-    };
-    if host.is_empty() {
-        return Err(InvalidEngine::Host);
+    /// The node at this address, with the same user and password.
+    pub(super) fn node(&self, host: String, port: u16) -> ConnectionInfo {
+        let node = self.hosts[0].clone();
+        let address = match node.addr() {
+            ConnectionAddr::TcpTls { .. } => ConnectionAddr::TcpTls {
+                host,
+                port,
+                insecure: false,
+                tls_params: None,
+            },
+            _ => ConnectionAddr::Tcp(host, port),
+        };
+        node.set_addr(address)
     }
-    let wrong = |text: &str| InvalidEngine::Port(text.to_owned());
-    let port = given.map_or(Ok(port), |given| given.parse().map_err(|_| wrong(given)))?;
-    Ok((host.to_owned(), port))
 }
 
 /// The address without user and password.
 impl fmt::Display for EngineSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let tls = if self.has_tls { "s" } else { "" };
-        let sentinel = self.sentinel.as_ref().map_or("", |_| "+sentinel");
-        write!(f, "redis{tls}{sentinel}://")?;
-        for (index, (host, port)) in self.hosts.iter().enumerate() {
-            let comma = if index == 0 { "" } else { "," };
-            let (open, close) = if host.contains(':') {
-                ("[", "]")
-            } else {
-                ("", "")
-            };
-            write!(f, "{comma}{open}{host}{close}:{port}")?;
-        }
-        match (&self.sentinel, self.database) {
+        let has_tls = matches!(self.hosts[0].addr(), ConnectionAddr::TcpTls { .. });
+        let tls = if has_tls { "s" } else { "" };
+        let sentinel = self.primary.as_ref().map_or("", |_| "+sentinel");
+        let hosts = self.hosts.iter().map(|host| match host.addr() {
+            ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. }
+                if host.contains(':') =>
+            {
+                format!("[{host}]:{port}")
+            }
+            address => address.to_string(),
+        });
+        let hosts = hosts.collect::<Vec<_>>().join(",");
+        write!(f, "redis{tls}{sentinel}://{hosts}")?;
+        match (&self.primary, self.hosts[0].redis_settings().db()) {
             (Some(name), _) => write!(f, "/{name}"),
             (None, 0) => Ok(()),
             (None, database) => write!(f, "/{database}"),
@@ -176,21 +157,22 @@ mod tests {
             assert_eq!(spec.to_string(), shown);
         }
         let spec = EngineSpec::parse("redis://mcp%40x:a@b/c%2F@host", None).unwrap();
-        assert_eq!(spec.user.as_deref(), Some("mcp@x"));
-        assert_eq!(spec.password.as_ref().unwrap().expose_secret(), "a@b/c/");
+        let settings = spec.hosts[0].redis_settings();
+        assert_eq!(settings.username(), Some("mcp@x"));
+        assert_eq!(spec.password(), Some("a@b/c/"));
         assert_eq!(format!("{spec:?}"), "EngineSpec(redis://host:6379)");
     }
 
     #[test]
     fn other_addresses_are_refused() {
-        use InvalidEngine::{Database, Host, Hosts, Port, Primary, Query, Scheme};
+        use InvalidEngine::{Host, Hosts, Primary, Query, Scheme};
         let table = [
             ("valkey:6379", Scheme),
             ("http://valkey", Scheme),
             ("redis://", Host),
             ("redis://u:p@:6379", Host),
-            ("redis://valkey:x", Port("x".to_owned())),
-            ("redis://valkey/x", Database("x".to_owned())),
+            ("redis://valkey:x", Host),
+            ("redis://valkey/x", Host),
             ("redis://a,b", Hosts),
             ("redis+sentinel://a,b", Primary),
             ("redis://valkey?x=1", Query),

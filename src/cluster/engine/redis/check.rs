@@ -1,12 +1,10 @@
 //! Checks an engine before replicas use it: version, role and policy for a full memory.
 
-use redis::Cmd;
-use tokio::time::timeout;
+use redis::cmd;
 
 use super::EngineSpec;
 use super::link::{open, primary};
 use super::rows::info;
-use crate::cluster::engine::REQUEST_TIMEOUT;
 
 /// The engine's answers to `INFO`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -35,27 +33,16 @@ impl EngineFacts {
 /// Returns why the engine cannot be reached.
 pub async fn check_engine(spec: &EngineSpec) -> Result<EngineFacts, String> {
     let node = primary(spec).await?;
-    let mut connection = open(spec, &node, true)
-        .await
-        .map_err(|why| why.to_string())?;
-    let mut asked = Cmd::new();
-    asked.arg("INFO");
-    let answer = timeout(
-        REQUEST_TIMEOUT,
-        asked.query_async::<String>(&mut connection),
-    )
-    .await;
-    let text = answer
-        .map_err(|_| "it does not answer".to_owned())?
-        .map_err(|why| why.to_string())?;
-    let value = |name| info(&text, name).unwrap_or_default().to_owned();
+    let asked = async {
+        let mut connection = open(spec, &node).await?;
+        cmd("INFO").query_async::<String>(&mut connection).await
+    };
+    let text = asked.await.map_err(|why| why.to_string())?;
+    let value = |name| info(&text, name).map(str::to_owned);
     Ok(EngineFacts {
-        version: value("redis_version"),
-        kind: match info(&text, "server_name") {
-            Some(name) => name.to_owned(),
-            None => "redis".to_owned(),
-        },
-        eviction: value("maxmemory_policy"),
-        is_primary: info(&text, "role").is_none_or(|role| role == "master"),
+        version: value("redis_version").unwrap_or_default(),
+        kind: value("server_name").unwrap_or_else(|| "redis".to_owned()),
+        eviction: value("maxmemory_policy").unwrap_or_default(),
+        is_primary: value("role").is_none_or(|role| role == "master"),
     })
 }

@@ -1,22 +1,20 @@
-//! The connection to the engine: opened, watched and replaced by one task.
+//! The connection to the engine: opened by one task, replaced when it leads nowhere.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use parking_lot::Mutex;
 use redis::aio::MultiplexedConnection;
 use redis::{
-    AsyncConnectionConfig, Client, Cmd, ConnectionAddr, IntoConnectionInfo as _, Pipeline,
-    RedisConnectionInfo, RedisError, TlsCertificates, Value,
+    AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, Pipeline, RedisConnectionInfo,
+    RedisError, TlsCertificates, Value, cmd,
 };
-use secrecy::ExposeSecret as _;
 use tokio::runtime::Handle;
-use tokio::sync::{Notify, Semaphore, SetOnce};
+use tokio::sync::{Semaphore, watch};
 use tokio::time::{sleep, timeout};
 
 use super::EngineSpec;
-use super::scripts::TEXTS;
+use super::scripts::{INCARNATION, MEMBER, RECORD};
 use crate::cluster::engine::{EngineError, REQUEST_TIMEOUT};
 
 /// How many requests wait for the engine at most; beyond that it counts as away.
@@ -24,56 +22,34 @@ const REQUESTS_MAX: usize = 10_000;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// How long after a failed attempt the next one follows.
-const RETRY_AFTER: Duration = Duration::from_millis(250);
+/// How often a connection is opened if there is none.
+const CONNECT_EVERY: Duration = Duration::from_millis(250);
 
-/// The connection, shared by all who ask. It lives on the runtime of the cluster's thread, so that no
-/// worker that is busy delays the engine's answers for others.
+/// The connection, shared by all who ask. It lives on the runtime of the cluster's thread, so that
+/// no busy worker delays the engine's answers for others.
 pub(super) struct Link {
     spec: EngineSpec,
-    runtime: Handle,
-    current: Mutex<Current>,
+    /// The connection, or why there is none. Requests wait while it is first opened, and fail at
+    /// once when it was lost.
+    current: watch::Sender<Option<Result<Arc<Connected>, String>>>,
     requests: Semaphore,
     failures: AtomicU64,
-    /// Asks for a connection.
-    wanted: Notify,
-    /// The first attempt to connect has ended. Until then requests wait instead of failing.
-    tried: SetOnce<()>,
 }
 
-struct Current {
-    connection: Option<MultiplexedConnection>,
-    /// Epoch of the node that the connection leads to.
-    node: (String, u16),
-    number: u64,
-    /// Why there is no connection.
-    error: String,
+struct Connected {
+    node: ConnectionAddr,
+    connection: MultiplexedConnection,
 }
 
 impl Link {
-    pub(super) fn open(spec: EngineSpec, runtime: Handle) -> Arc<Self> {
+    pub(super) fn open(spec: EngineSpec, runtime: &Handle) -> Arc<Self> {
         let link = Arc::new(Self {
-            current: Mutex::new(Current {
-                connection: None,
-                node: (String::new(), 0),
-                number: 0,
-                error: "connecting".to_owned(),
-            }),
             spec,
-            runtime,
+            current: watch::Sender::new(None),
             requests: Semaphore::new(REQUESTS_MAX),
             failures: AtomicU64::new(0),
-            wanted: Notify::new(),
-            tried: SetOnce::new(),
         });
-        let weak = Arc::downgrade(&link);
-        link.runtime.spawn(async move {
-            while let Some(link) = weak.upgrade() {
-                let retry = link.keep().await;
-                drop(link);
-                sleep(retry).await;
-            }
-        });
+        runtime.spawn(keep_connected(Arc::downgrade(&link)));
         link
     }
 
@@ -82,23 +58,13 @@ impl Link {
     }
 
     /// Sends commands and returns their answers, within [`REQUEST_TIMEOUT`].
-    pub(super) async fn send(
-        self: Arc<Self>,
-        commands: Pipeline,
-    ) -> Result<Vec<Value>, EngineError> {
-        let link = Arc::clone(&self);
-        let sent = self.runtime.spawn(async move {
-            let Ok(_permit) = link.requests.try_acquire() else {
-                return Err(EngineError::Overloaded);
-            };
-            let sent = timeout(REQUEST_TIMEOUT, link.exchange(&commands)).await;
-            sent.unwrap_or(Err(EngineError::Timeout))
-        });
-        // The cluster's thread can be stuck like any other.
-        let answer = match timeout(2 * REQUEST_TIMEOUT, sent).await {
-            Ok(Ok(answer)) => answer,
-            Ok(Err(_)) => Err(EngineError::Away("the gateway stops".to_owned())),
-            Err(_) => Err(EngineError::Timeout),
+    pub(super) async fn send(&self, commands: Pipeline) -> Result<Vec<Value>, EngineError> {
+        let answer = match self.requests.try_acquire() {
+            Ok(_permit) => {
+                let sent = timeout(REQUEST_TIMEOUT, self.exchange(&commands)).await;
+                sent.unwrap_or(Err(EngineError::Timeout))
+            }
+            Err(_) => Err(EngineError::Overloaded),
         };
         if answer.is_err() {
             self.failures.fetch_add(1, Ordering::Relaxed);
@@ -107,108 +73,90 @@ impl Link {
     }
 
     async fn exchange(&self, commands: &Pipeline) -> Result<Vec<Value>, EngineError> {
-        self.tried.wait().await;
-        let (mut connection, number) = self.connection()?;
-        let first = commands.query_async(&mut connection).await;
-        let sent = match first {
+        let mut current = self.current.subscribe();
+        let opened = current.wait_for(Option::is_some).await;
+        // The sender lives in `self`.
+        let opened = opened.ok().and_then(|opened| opened.clone());
+        let opened = opened.unwrap_or_else(|| Err("connecting".to_owned()));
+        let connected = opened.map_err(EngineError::Away)?;
+        let mut connection = connected.connection.clone();
+        let sent = match commands.query_async(&mut connection).await {
             // The engine forgets scripts when it restarts or is told to.
-            Err(error) if error.code() == Some("NOSCRIPT") => {
-                load(&mut connection).await.map_err(|why| refused(&why))?;
-                commands.query_async(&mut connection).await
-            }
+            Err(error) if error.code() == Some("NOSCRIPT") => match load(&mut connection).await {
+                Ok(()) => commands.query_async(&mut connection).await,
+                Err(error) => Err(error),
+            },
             sent => sent,
         };
         sent.map_err(|error| {
             let is_replica = error.code() == Some("READONLY");
             if error.is_io_error() || error.is_unrecoverable_error() || is_replica {
-                self.drop_connection(number, &error.to_string());
+                self.close(&connected, &error.to_string());
                 return EngineError::Away(error.to_string());
             }
-            refused(&error)
+            EngineError::Refused(error.to_string())
         })
     }
 
-    fn connection(&self) -> Result<(MultiplexedConnection, u64), EngineError> {
-        let current = self.current.lock();
-        let connection = current.connection.clone();
-        let connection = connection.ok_or_else(|| EngineError::Away(current.error.clone()))?;
-        Ok((connection, current.number))
-    }
-
-    /// Closes the connection, unless it was replaced already.
-    fn drop_connection(&self, number: u64, why: &str) {
-        let mut current = self.current.lock();
-        if current.number == number {
-            current.connection = None;
-            why.clone_into(&mut current.error);
-            self.wanted.notify_one();
-        }
-    }
-
-    /// Closes a connection that does not answer or leads to a former primary. Called with each beat,
-    /// because a planned fail-over leaves connections to the former primary open for seconds, where
-    /// every write succeeds and is lost.
-    pub(super) async fn check(self: Arc<Self>, beat: Result<(), EngineError>) {
-        let number = self.current.lock().number;
-        if beat == Err(EngineError::Timeout) {
-            self.drop_connection(number, "the engine does not answer");
-        } else if self.spec.sentinel.is_some() {
-            let link = Arc::clone(&self);
-            let asked = self.runtime.spawn(async move { link.primary().await });
-            let node = self.current.lock().node.clone();
-            if let Ok(Ok(primary)) = asked.await
-                && primary != node
-            {
-                self.drop_connection(number, "another node is the primary");
+    /// Closes a connection, unless it was replaced already.
+    fn close(&self, connected: &Arc<Connected>, why: &str) {
+        self.current.send_if_modified(|current| {
+            let is_open = matches!(current, Some(Ok(it)) if Arc::ptr_eq(it, connected));
+            if is_open {
+                *current = Some(Err(why.to_owned()));
             }
-        }
+            is_open
+        });
     }
 
-    /// Opens a connection if there is none; otherwise waits until one is wanted.
-    async fn keep(&self) -> Duration {
-        if self.current.lock().connection.is_some() {
-            // The link can be dropped meanwhile, so the wait is short.
-            let _ = timeout(CONNECT_TIMEOUT, self.wanted.notified()).await;
-            return Duration::ZERO;
-        }
-        let connected = self.connect().await;
-        let retry = {
-            let mut current = self.current.lock();
-            match connected {
-                Ok((connection, node)) => {
-                    current.number += 1;
-                    current.connection = Some(connection);
-                    current.node = node;
-                    Duration::ZERO
-                }
-                Err(error) => {
-                    current.error = error;
-                    RETRY_AFTER
-                }
-            }
+    /// Closes a connection that does not answer or leads to a former primary. Called after each
+    /// beat, because a planned fail-over leaves connections to the former primary open for seconds,
+    /// where every write succeeds and is lost.
+    pub(super) async fn check(&self, failure: Option<&EngineError>) {
+        let Some(Ok(connected)) = self.current.borrow().clone() else {
+            return;
         };
-        // Only the first attempt sets it.
-        let _ = self.tried.set(());
-        retry
-    }
-
-    async fn connect(&self) -> Result<(MultiplexedConnection, (String, u16)), String> {
-        let node = self.primary().await?;
-        let opened = open(&self.spec, &node, true).await;
-        let mut connection = opened.map_err(|why| why.to_string())?;
-        let loaded = load(&mut connection).await;
-        loaded.map_err(|why| why.to_string())?;
-        Ok((connection, node))
-    }
-
-    /// The node to use: the only one, or the one that a Sentinel names.
-    async fn primary(&self) -> Result<(String, u16), String> {
-        primary(&self.spec).await
+        if failure == Some(&EngineError::Timeout) {
+            self.close(&connected, "the engine does not answer");
+        } else if self.spec.primary.is_some()
+            && let Ok(primary) = primary(&self.spec).await
+            && *primary.addr() != connected.node
+        {
+            self.close(&connected, "another node is the primary");
+        }
     }
 }
 
-fn refused(error: &RedisError) -> EngineError {
-    EngineError::Refused(error.to_string())
+/// Opens a connection whenever there is none.
+async fn keep_connected(link: Weak<Link>) {
+    while let Some(link) = link.upgrade() {
+        let is_connected = matches!(*link.current.borrow(), Some(Ok(_)));
+        if !is_connected {
+            let connected = connect(&link.spec).await;
+            link.current.send_replace(Some(connected.map(Arc::new)));
+        }
+        drop(link);
+        sleep(CONNECT_EVERY).await;
+    }
+}
+
+async fn connect(spec: &EngineSpec) -> Result<Connected, String> {
+    let node = primary(spec).await?;
+    let opened = async {
+        let mut connection = open(spec, &node).await?;
+        load(&mut connection).await.map(|()| connection)
+    };
+    Ok(Connected {
+        connection: opened.await.map_err(|why| why.to_string())?,
+        node: node.addr().clone(),
+    })
+}
+
+async fn load(connection: &mut MultiplexedConnection) -> Result<(), RedisError> {
+    for script in [&RECORD, &MEMBER, &INCARNATION] {
+        script.load_async(connection).await?;
+    }
+    Ok(())
 }
 
 /// The node to use: the only one, or the one that the first Sentinel that answers names.
@@ -216,16 +164,16 @@ fn refused(error: &RedisError) -> EngineError {
 /// # Errors
 ///
 /// Returns why no Sentinel names one.
-pub(super) async fn primary(spec: &EngineSpec) -> Result<(String, u16), String> {
-    let Some(name) = &spec.sentinel else {
-        return spec.hosts.first().cloned().ok_or_else(String::new);
+pub(super) async fn primary(spec: &EngineSpec) -> Result<ConnectionInfo, String> {
+    let Some(name) = &spec.primary else {
+        return Ok(spec.hosts[0].clone());
     };
     let mut failure = String::new();
     for sentinel in &spec.hosts {
         match ask_sentinel(spec, sentinel, name).await {
-            Ok(Some((host, port))) => return Ok((host, port)),
+            Ok(Some((host, port))) => return Ok(spec.node(host, port)),
             Ok(None) => failure = format!("no Sentinel knows the primary `{name}`"),
-            Err(why) => failure = format!("Sentinel {}:{}: {why}", sentinel.0, sentinel.1),
+            Err(why) => failure = format!("Sentinel {}: {why}", sentinel.addr()),
         }
     }
     Err(failure)
@@ -233,19 +181,19 @@ pub(super) async fn primary(spec: &EngineSpec) -> Result<(String, u16), String> 
 
 async fn ask_sentinel(
     spec: &EngineSpec,
-    sentinel: &(String, u16),
+    sentinel: &ConnectionInfo,
     name: &str,
 ) -> Result<Option<(String, u16)>, RedisError> {
     // Sentinels have the engine's password or none.
-    let mut connection = match open(spec, sentinel, true).await {
-        Err(error) if !error.is_io_error() => open(spec, sentinel, false).await?,
+    let mut connection = match open(spec, sentinel).await {
+        Err(error) if !error.is_io_error() => {
+            let anonymous = RedisConnectionInfo::default().set_skip_set_lib_name();
+            open(spec, &sentinel.clone().set_redis_settings(anonymous)).await?
+        }
         opened => opened?,
     };
-    let mut asked = Cmd::new();
-    asked
-        .arg("SENTINEL")
-        .arg("GET-MASTER-ADDR-BY-NAME")
-        .arg(name);
+    let mut asked = cmd("SENTINEL");
+    asked.arg("GET-MASTER-ADDR-BY-NAME").arg(name);
     asked.query_async(&mut connection).await
 }
 
@@ -256,48 +204,21 @@ async fn ask_sentinel(
 /// Fails if the node does not answer within [`CONNECT_TIMEOUT`], or refuses.
 pub(super) async fn open(
     spec: &EngineSpec,
-    (host, port): &(String, u16),
-    signs_in: bool,
+    node: &ConnectionInfo,
 ) -> Result<MultiplexedConnection, RedisError> {
-    let mut settings = RedisConnectionInfo::default().set_skip_set_lib_name();
-    if signs_in {
-        settings = settings.set_db(spec.database);
-        if let Some(user) = &spec.user {
-            settings = settings.set_username(user);
+    let client = match node.addr() {
+        ConnectionAddr::TcpTls { .. } => {
+            let certificates = TlsCertificates {
+                client_tls: None,
+                root_cert: spec.ca.clone(),
+            };
+            Client::build_with_tls(node.clone(), certificates)?
         }
-        if let Some(password) = &spec.password {
-            settings = settings.set_password(password.expose_secret());
-        }
-    }
-    let (host, port) = (host.clone(), *port);
-    let client = if spec.has_tls {
-        let address = ConnectionAddr::TcpTls {
-            host,
-            port,
-            insecure: false,
-            tls_params: None,
-        };
-        let info = address.into_connection_info()?.set_redis_settings(settings);
-        let certificates = TlsCertificates {
-            client_tls: None,
-            root_cert: spec.ca.clone(),
-        };
-        Client::build_with_tls(info, certificates)?
-    } else {
-        let info = ConnectionAddr::Tcp(host, port).into_connection_info()?;
-        Client::open(info.set_redis_settings(settings))?
+        _ => Client::open(node.clone())?,
     };
     let config = AsyncConnectionConfig::new()
         .set_connection_timeout(Some(CONNECT_TIMEOUT))
-        .set_response_timeout(Some(REQUEST_TIMEOUT));
+        .set_response_timeout(Some(CONNECT_TIMEOUT));
     let opened = client.get_multiplexed_async_connection_with_config(&config);
     opened.await
-}
-
-async fn load(connection: &mut MultiplexedConnection) -> Result<(), RedisError> {
-    let mut commands = Pipeline::new();
-    for text in TEXTS {
-        commands.cmd("SCRIPT").arg("LOAD").arg(*text).ignore();
-    }
-    commands.query_async(connection).await
 }

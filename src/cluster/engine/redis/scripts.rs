@@ -1,142 +1,86 @@
-//! Scripts in Lua, which the engine runs atomically.
+//! Scripts in Lua, which the engine runs atomically. The first argument says what to do.
 //!
-//! A record is a hash: `t` term, `o` owner (empty after a release), `l` lifetime in
-//! milliseconds, `r` sealed record, and fields whose names begin with `f`. Scripts about records answer status, term and owner; a status is 1 for done, 0
-//! for refused, -1 for missing. A member's row is the text `INCARNATION INSTANCE JSON`.
+//! A record is a hash: `t` term, `o` owner (empty after a release), `l` lifetime in milliseconds, `r`
+//! sealed record, and fields whose names begin with `f`. The life of a member is a key that expires,
+//! with the text `INCARNATION INSTANCE`; its description is in the hash of all members.
 
 use std::sync::LazyLock;
 
 use redis::Script;
 
-pub(super) struct Scripts {
-    pub(super) open: Script,
-    pub(super) save: Script,
-    pub(super) field: Script,
-    pub(super) claim: Script,
-    pub(super) release: Script,
-    pub(super) end: Script,
-    pub(super) incarnation: Script,
-    pub(super) take: Script,
-    pub(super) beat: Script,
-    pub(super) leave: Script,
-}
-
-pub(super) static SCRIPTS: LazyLock<Scripts> = LazyLock::new(|| Scripts {
-    open: Script::new(OPEN),
-    save: Script::new(SAVE),
-    field: Script::new(FIELD),
-    claim: Script::new(CLAIM),
-    release: Script::new(RELEASE),
-    end: Script::new(END),
-    incarnation: Script::new(INCARNATION),
-    take: Script::new(TAKE),
-    beat: Script::new(BEAT),
-    leave: Script::new(LEAVE),
+/// The key is the record. Arguments: what to do, the replica, the term that it knows; then for
+/// `save` the record and its lifetime, for `field` a name and a value if it is not removed, and for
+/// `claim` the expected owner. Answers status, term and owner; the status is 1 for done, 0 for
+/// refused, -1 for missing.
+pub(super) static RECORD: LazyLock<Script> = LazyLock::new(|| {
+    Script::new(
+        "\
+local key, act, replica, term = KEYS[1], ARGV[1], ARGV[2], tonumber(ARGV[3])
+local h = redis.call('HMGET', key, 't', 'o', 'l')
+local stored, owner = tonumber(h[1] or '0'), h[2]
+local is_own = stored == term and owner == replica
+if act == 'save' then
+  if stored >= term and not is_own then return {0, h[1], owner} end
+  if not is_own then redis.call('DEL', key) end
+  redis.call('HSET', key, 't', ARGV[3], 'o', replica, 'r', ARGV[4], 'l', ARGV[5])
+  redis.call('PEXPIRE', key, ARGV[5])
+  return {1, ARGV[3], replica}
+end
+if not h[1] then return {-1, '0', ''} end
+if act == 'claim' then
+  if owner ~= '' and owner ~= ARGV[4] then return {0, h[1], owner} end
+  local next = string.format('%.0f', math.max(stored, term) + 1)
+  redis.call('HSET', key, 't', next, 'o', replica)
+  redis.call('PEXPIRE', key, h[3])
+  return {1, next, replica}
+end
+if act == 'end' and stored < term then is_own = true end
+if not is_own then return {0, h[1], owner} end
+if act == 'end' then redis.call('DEL', key)
+elseif act == 'release' then redis.call('HSET', key, 'o', '')
+elseif ARGV[5] then redis.call('HSET', key, ARGV[4], ARGV[5])
+else redis.call('HDEL', key, ARGV[4]) end
+return {1, h[1], owner}",
+    )
 });
 
-/// The text of all scripts, for `SCRIPT LOAD`.
-pub(super) const TEXTS: &[&str] = &[
-    OPEN,
-    SAVE,
-    FIELD,
-    CLAIM,
-    RELEASE,
-    END,
-    INCARNATION,
-    TAKE,
-    BEAT,
-    LEAVE,
-];
-
-/// Owner, record, lifetime in milliseconds.
-const OPEN: &str = "\
-local h = redis.call('HMGET', KEYS[1], 't', 'o')
-if h[1] then return {0, h[1], h[2]} end
-redis.call('HSET', KEYS[1], 't', '1', 'o', ARGV[1], 'r', ARGV[2], 'l', ARGV[3])
-redis.call('PEXPIRE', KEYS[1], ARGV[3])
-return {1, '1', ARGV[1]}";
-
-/// Owner, term, record, lifetime in milliseconds.
-const SAVE: &str = "\
-local h = redis.call('HMGET', KEYS[1], 't', 'o')
-if h[1] then
-  local stored, given = tonumber(h[1]), tonumber(ARGV[2])
-  if stored > given or (stored == given and h[2] ~= ARGV[1]) then return {0, h[1], h[2]} end
-  if stored < given then redis.call('DEL', KEYS[1]) end
+/// The keys are the life of the number and the hash of all members. Arguments: what to do,
+/// incarnation, number; then for `take` and `beat` the instance, the lifetime in milliseconds, and
+/// the description. Answers 1 for done, 0 for refused, -1 if the life of a beat has expired.
+pub(super) static MEMBER: LazyLock<Script> = LazyLock::new(|| {
+    Script::new(
+        "\
+local act, given, number = ARGV[1], ARGV[2], ARGV[3]
+local life = redis.call('GET', KEYS[1])
+local incarnation, instance = string.match(life or '', '^(%d+) (%S+)$')
+if act == 'take' then
+  if life and (instance ~= ARGV[4] or tonumber(incarnation) >= tonumber(given)) then return 0 end
+elseif life then
+  if incarnation ~= given then return 0 end
+elseif act == 'beat' then
+  return -1
 end
-redis.call('HSET', KEYS[1], 't', ARGV[2], 'o', ARGV[1], 'r', ARGV[3], 'l', ARGV[4])
-redis.call('PEXPIRE', KEYS[1], ARGV[4])
-return {1, ARGV[2], ARGV[1]}";
+if act == 'leave' then
+  redis.call('DEL', KEYS[1])
+  redis.call('HDEL', KEYS[2], number)
+else
+  redis.call('SET', KEYS[1], given .. ' ' .. ARGV[4], 'PX', ARGV[5])
+  redis.call('HSET', KEYS[2], number, ARGV[6])
+end
+return 1",
+    )
+});
 
-/// Owner, term, name of the field, and its value if it is not removed.
-const FIELD: &str = "\
-local h = redis.call('HMGET', KEYS[1], 't', 'o')
-if not h[1] then return {-1, '0', ''} end
-if h[1] ~= ARGV[2] or h[2] ~= ARGV[1] then return {0, h[1], h[2]} end
-if ARGV[4] then redis.call('HSET', KEYS[1], ARGV[3], ARGV[4])
-else redis.call('HDEL', KEYS[1], ARGV[3]) end
-return {1, h[1], h[2]}";
-
-/// New owner, expected owner, term that the claimant knows.
-const CLAIM: &str = "\
-local h = redis.call('HMGET', KEYS[1], 't', 'o', 'l')
-if not h[1] then return {-1, '0', ''} end
-if h[2] ~= '' and h[2] ~= ARGV[2] then return {0, h[1], h[2]} end
-local term = string.format('%.0f', math.max(tonumber(h[1]), tonumber(ARGV[3])) + 1)
-redis.call('HSET', KEYS[1], 't', term, 'o', ARGV[1])
-redis.call('PEXPIRE', KEYS[1], h[3])
-return {1, term, ARGV[1]}";
-
-/// Owner, term.
-const RELEASE: &str = "\
-local h = redis.call('HMGET', KEYS[1], 't', 'o')
-if not h[1] then return {-1, '0', ''} end
-if h[1] ~= ARGV[2] or h[2] ~= ARGV[1] then return {0, h[1], h[2]} end
-redis.call('HSET', KEYS[1], 'o', '')
-return {1, h[1], ''}";
-
-/// Owner, term.
-const END: &str = "\
-local h = redis.call('HMGET', KEYS[1], 't', 'o')
-if not h[1] then return {-1, '0', ''} end
-local stored, given = tonumber(h[1]), tonumber(ARGV[2])
-if stored > given or (stored == given and h[2] ~= ARGV[1]) then return {0, h[1], h[2]} end
-redis.call('DEL', KEYS[1])
-return {1, h[1], h[2]}";
-
-const INCARNATION: &str = "\
+/// The key is the hash of counters.
+pub(super) static INCARNATION: LazyLock<Script> = LazyLock::new(|| {
+    Script::new(
+        "\
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
 local last = tonumber(redis.call('HGET', KEYS[1], 'incarnation') or '0')
 if now <= last then now = last + 1 end
 local text = string.format('%.0f', now)
 redis.call('HSET', KEYS[1], 'incarnation', text)
-return text";
-
-/// The keys are the number's row and the hash of all members. Incarnation, instance, row, lifetime
-/// in milliseconds, number, entry in the hash.
-const TAKE: &str = "\
-local row = redis.call('GET', KEYS[1])
-if row then
-  local incarnation, instance = string.match(row, '^(%d+) (%S+) ')
-  if instance ~= ARGV[2] or tonumber(incarnation) >= tonumber(ARGV[1]) then return 0 end
-end
-redis.call('SET', KEYS[1], ARGV[3], 'PX', ARGV[4])
-redis.call('HSET', KEYS[2], ARGV[5], ARGV[6])
-return 1";
-
-/// Incarnation, row, lifetime in milliseconds.
-const BEAT: &str = "\
-local row = redis.call('GET', KEYS[1])
-if not row then return -1 end
-if string.match(row, '^(%d+) ') ~= ARGV[1] then return 0 end
-redis.call('SET', KEYS[1], ARGV[2], 'PX', ARGV[3])
-return 1";
-
-/// The keys are the number's row and the hash of all members. Incarnation, number.
-const LEAVE: &str = "\
-local row = redis.call('GET', KEYS[1])
-if row and string.match(row, '^(%d+) ') ~= ARGV[1] then return 0 end
-redis.call('DEL', KEYS[1])
-redis.call('HDEL', KEYS[2], ARGV[2])
-return 1";
+return text",
+    )
+});
