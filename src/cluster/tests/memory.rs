@@ -88,14 +88,14 @@ impl State {
     fn carry_out(&mut self, key: String, order: RecordOrder) -> RecordAnswer {
         let RecordOrder { replica, term, act } = order;
         let found = self.records.get_mut(&key);
-        if let RecordAct::Save { record, ttl } = act {
+        let is_open = matches!(act, RecordAct::Open { .. });
+        if let RecordAct::Save { record, ttl } | RecordAct::Open { record, ttl } = act {
             let stored = found
                 .as_ref()
                 .map(|found| (found.value.row.term, found.value.row.owner));
             let is_own = stored == Some((term, Some(replica)));
             if let Some((stored, owner)) = stored
-                && stored >= term
-                && !is_own
+                && (is_open || stored >= term && !is_own)
             {
                 return RecordAnswer::Refused {
                     owner,
