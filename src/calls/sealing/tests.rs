@@ -3,10 +3,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use secrecy::SecretString;
 use serde_json::Map;
-use tokio::runtime::Handle;
-use uuid::Uuid;
 
 use super::sealing_keys::SealingKeys;
 use super::used_states::{KeepError, ReturnedState, TakeError};
@@ -15,7 +12,7 @@ use crate::bridge::seal::{
     Continuation, Digest, ExpectedBinding, InvalidState, RefusedState, RequestState, StateBinding,
 };
 use crate::calls::settings::SessionSettings;
-use crate::cluster::{Cluster, ClusterSecret, ClusterSpec, Engine, MemoryEngine};
+use crate::cluster::MemoryEngine;
 use crate::id::ServerName;
 use crate::protocol::Method;
 use crate::store::{MemoryStore, SqliteStore, Store};
@@ -162,22 +159,7 @@ async fn used_states_are_bounded_and_those_that_expired_make_room() {
 
 /// The keys of a replica that has joined.
 async fn replica(engine: &MemoryEngine, instance: u128, secrets: &[&str]) -> Arc<SealingKeys> {
-    let secrets: Vec<_> = (secrets.iter())
-        .map(|text| SecretString::from(text.repeat(32)))
-        .collect();
-    let spec = ClusterSpec {
-        secret: ClusterSecret::try_new(&secrets).unwrap(),
-        listen: ([127, 0, 0, 1], 1).into(),
-        advertise: None,
-        name: format!("gw-{instance}"),
-        member_ttl: Duration::from_secs(5),
-        version: "1.0.0".to_owned(),
-        instance: Uuid::from_u128(instance),
-        former_number: None,
-    };
-    let engine: Arc<dyn Engine> = Arc::new(engine.clone());
-    let cluster = Cluster::over(engine, "memory".to_owned(), spec, Handle::current()).unwrap();
-    cluster.joined().await;
+    let cluster = engine.join(instance, secrets).await;
     let store = Arc::new(MemoryStore::default());
     let keys = SealingKeys::load(store, clock, Some(&cluster)).await;
     let keys = keys.unwrap();

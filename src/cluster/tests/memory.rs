@@ -10,15 +10,17 @@ use futures_util::future::ready;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
+use super::{join, secret, spec};
 use crate::cluster::engine::{
     Asked, BeatOutcome, Engine, EngineEpoch, EngineError, MemberRecord, Members, RecordAct,
     RecordAnswer, RecordOrder, RecordRow,
 };
 use crate::cluster::ids::{Incarnation, ReplicaNumber, ReplicaRef, Term};
+use crate::cluster::{Cluster, ClusterSpec};
 
 /// An engine that several replicas of one process share. Clones are the same engine.
 #[derive(Clone, Default)]
-pub(super) struct MemoryEngine(Arc<Mutex<State>>);
+pub(crate) struct MemoryEngine(Arc<Mutex<State>>);
 
 #[derive(Default)]
 struct State {
@@ -44,17 +46,27 @@ struct Stored {
 }
 
 impl MemoryEngine {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self::default()
     }
 
+    /// Lets a replica join that has this data directory and these secrets.
+    pub(crate) async fn join(&self, instance: u128, secrets: &[&str]) -> Cluster {
+        let engine: Arc<dyn Engine> = Arc::new(self.clone());
+        let spec = ClusterSpec {
+            secret: secret(secrets),
+            ..spec(instance)
+        };
+        join(&engine, spec).await
+    }
+
     /// Makes all requests fail, or work again.
-    pub(super) fn set_away(&self, away: bool) {
+    pub(crate) fn set_away(&self, away: bool) {
         self.0.lock().away = away;
     }
 
     /// Loses everything, as an engine without persistence that restarts.
-    pub(super) fn lose_all(&self) {
+    pub(crate) fn lose_all(&self) {
         let mut state = self.0.lock();
         *state = State {
             // The real engine's clock continues.
