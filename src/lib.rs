@@ -9,6 +9,7 @@ compile_error!(
     "mcpvisor runs on Unix systems: it depends on Unix sockets, signals, process groups and file ownership"
 );
 
+mod cipher;
 pub mod id;
 pub mod masking;
 mod memory;

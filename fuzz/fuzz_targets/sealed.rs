@@ -40,6 +40,7 @@ fuzz_target!(|bytes: &[u8]| {
         declaration,
         native: "t".to_owned(),
         session: None,
+        replica: None,
         lifetime: None,
     };
     let sealed = sealer.seal(&state, [2; 12]).expect("small");

@@ -5,7 +5,7 @@ use futures_util::FutureExt;
 use futures_util::future::LocalBoxFuture;
 
 use crate::bridge::headers::{HeaderMismatch, McpHeaders, ParamHeaders, PassedHeaders};
-use crate::calls::answer_decorator::call_lost;
+use crate::calls::answer_decorator::{call_lost, replica_lost};
 use crate::calls::call_context::CallContext;
 use crate::calls::call_target::CallTarget;
 use crate::calls::open_questions::ReturnedRound;
@@ -69,8 +69,7 @@ impl CallClient<'_> {
             target.headers = check_params(headers, request, &target)?;
         }
         let item = request.item().unwrap_or_default();
-        let mut returned =
-            ReturnedRound::read(request, caller, &target.server, &item, &calls.sealing)?;
+        let mut returned = ReturnedRound::read(request, caller, &target.server, &item, calls)?;
         // A parked call already holds a slot.
         let place = match returned.parked {
             Some(_) => None,
@@ -83,8 +82,13 @@ impl CallClient<'_> {
             calls.count_call(request, client, (&target.server, counted))?;
         }
         let state_used_up = returned.use_up_state(calls)?;
-        let parked = returned.parked.map(|handle| calls.parked.find(handle));
-        let parked = parked.map(|call| call.ok_or_else(|| call_lost(&target.server)));
+        let parked = returned.parked.map(|handle| {
+            let call = calls.parked.find(handle);
+            call.ok_or_else(|| match calls.mint.is_own(handle) {
+                true => call_lost(&target.server),
+                false => replica_lost(),
+            })
+        });
         if let Some(rewritten) = &returned.rewritten {
             // Edits are byte ranges, so they must be computed for the bytes that are sent.
             target = CallTarget {

@@ -189,3 +189,9 @@ pub(crate) fn call_lost(server: &ServerName) -> Failure {
     );
     Failure::new(ErrorKind::ServerLost, message).server(server.as_str())
 }
+
+/// Returns the failure of a call whose replica was lost.
+pub fn replica_lost() -> Failure {
+    let message = "the replica that served the call was lost before it answered; the call may have run, and no replica repeats it";
+    Failure::new(ErrorKind::ReplicaLost, message)
+}

@@ -18,7 +18,7 @@ use crate::calls::request_trace::RequestTrace;
 use crate::calls::sealing::Sealing;
 use crate::calls::settings::SessionSettings;
 use crate::catalog::{self, NameSettings};
-use crate::cluster::Mint;
+use crate::cluster::{Mint, ReplicaNumber};
 use crate::downstream::{Caller, Downstreams, Server};
 use crate::history::{History, RecordedCaller};
 use crate::id::{CallNumbers, Holder, ServerName, SessionId, ViewId};
@@ -65,6 +65,16 @@ impl CallContext {
             }
             _ => Cow::Borrowed(&self.answer_decorator),
         }
+    }
+
+    /// Returns the other replica that a returned state or task id names; `None` for a request that
+    /// this gateway serves, as a single one always does.
+    pub(crate) fn elsewhere(&self, request: &Request, caller: &Caller) -> Option<ReplicaNumber> {
+        let settings = self.settings.load();
+        let found = (self.sealing).elsewhere(request, &caller.principal, &settings)?;
+        // This replica represents a task whose replica is gone.
+        let is_here = |handle| self.parked.find(handle).is_some();
+        (!found.handle.is_some_and(is_here)).then_some(found.number)
     }
 
     /// The size above which clients of a view get a preview of a tool's result; `None` for never.

@@ -73,6 +73,13 @@ impl ResultOwner {
     }
 }
 
+/// Returns the id of the kept result that a request reads; `None` for other requests.
+pub(super) fn id_in(request: &Request) -> Option<String> {
+    let uri = request.uri()?;
+    let wanted = uri.strip_prefix(PREFIX)?;
+    Some(wanted.split('?').next()?.to_owned())
+}
+
 impl KeptResults {
     /// Keeps a result, and returns its URI; `None` if it is too large.
     pub(crate) fn keep(

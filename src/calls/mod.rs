@@ -49,6 +49,7 @@ pub(crate) mod tasks;
 mod waiting_list;
 mod worker_inbox;
 
+pub use answer_decorator::replica_lost;
 pub use client_reply::{ClientReply, ReplyError};
 pub use request_guard::{RequestGuard, RunningRequest};
 pub use sealing::SealingKeys;

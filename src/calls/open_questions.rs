@@ -10,7 +10,7 @@ use uuid::Uuid;
 use crate::bridge::question::{self, QuestionKind, RequiredCapability};
 use crate::bridge::seal::{Continuation, StateBinding, page_key};
 use crate::calls::call_context::CallContext;
-use crate::calls::sealing::{ReturnedState, Sealing};
+use crate::calls::sealing::ReturnedState;
 use crate::downstream::{Caller, Question};
 use crate::id::ServerName;
 use crate::protocol::{
@@ -88,7 +88,7 @@ impl ReturnedRound {
         caller: &Caller,
         server: &ServerName,
         item: &str,
-        sealing: &Sealing,
+        calls: &CallContext,
     ) -> Result<Self, Failure> {
         let mut returned = Self {
             rewritten: None,
@@ -103,7 +103,8 @@ impl ReturnedRound {
         };
         let arguments = request.member(request.params.arguments.as_ref());
         let binding = binding(&request.method, arguments, caller, item)?;
-        let opened = sealing.open(&state, &binding, server)?;
+        let settings = calls.settings.load();
+        let opened = calls.sealing.open(&state, &binding, server, &settings)?;
         returned.round = opened.round;
         returned.state = Some(ReturnedState::of(&opened));
         returned.rewritten = Some(match opened.continuation {

@@ -186,6 +186,8 @@ async fn beat(
         return Ok(());
     }
     let since_last = replica.pulse.since_beat(now);
+    // Before the beat counts, so that those who wait for it see the members that it found.
+    replica.learn(&members, now);
     let lost_writes = epoch.as_ref().is_some_and(|known| *known != members.epoch);
     match after_beat(outcome, lost_writes, since_last, ttl) {
         AfterBeat::Continue => replica.pulse.beat(now),
@@ -200,7 +202,6 @@ async fn beat(
     }
     // An outage is longer than a beat that came late.
     let was_away = since_last > ttl * 2 / 3;
-    replica.learn(&members, now);
     *epoch = Some(members.epoch);
     if lost_writes || was_away {
         log::info!("the engine came back: this replica saves its sessions again");

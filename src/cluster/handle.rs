@@ -18,6 +18,7 @@ use super::mint::Mint;
 use super::raw_key::HopTls;
 use super::records::Records;
 use super::replica::{ClusterError, ClusterSpec, Health, Replica};
+use super::secret::Purpose;
 use super::status::{ClusterStatus, EngineStatus, ReplicaState, ReplicaStatus};
 use crate::telemetry::millis;
 
@@ -108,6 +109,26 @@ impl Cluster {
             Some(number) if number == self.0.mint.number() => Birthplace::Here,
             Some(number) => Birthplace::Replica(number),
         }
+    }
+
+    /// The keys with which every replica seals and opens the ids of tasks. The first one seals.
+    pub fn task_keys(&self) -> Vec<[u8; 32]> {
+        self.keys([Purpose::Tasks])
+    }
+
+    /// The keys of states that are sealed in a period, with which the first one seals. The others
+    /// open the states of replicas whose clocks or secrets are about to change, or have changed.
+    pub fn state_keys(&self, period: u64) -> Vec<[u8; 32]> {
+        let near = [period, period.wrapping_sub(1), period.wrapping_add(1)];
+        self.keys(near.map(Purpose::States))
+    }
+
+    fn keys(&self, purposes: impl IntoIterator<Item = Purpose>) -> Vec<[u8; 32]> {
+        let keys = purposes.into_iter().flat_map(|purpose| {
+            let (first, second) = self.0.spec.secret.keys(purpose);
+            std::iter::once(first).chain(second)
+        });
+        keys.collect()
     }
 
     /// A replica as the last beat showed it. No I/O.
@@ -226,12 +247,24 @@ impl Cluster {
     /// Tells the other replicas that this one is leaving.
     pub async fn begin_leaving(&self) {
         self.0.is_leaving.store(true, Ordering::Relaxed);
-        let mut beats = self.0.pulse.beats.subscribe();
-        self.0.wake.notify_one();
-        let told = timeout(Duration::from_secs(1), beats.changed()).await;
-        if !matches!(told, Ok(Ok(()))) {
+        if !self.beats_now().await {
             log::warn!("could not tell the other replicas that this one is leaving");
         }
+    }
+
+    /// Beats, and returns whether the engine answered within 1 s. All replicas that joined before
+    /// are known then.
+    pub async fn beats_now(&self) -> bool {
+        let mut beats = self.0.pulse.beats.subscribe();
+        let beat = async {
+            // The first one can be a beat on its way, which read the members before.
+            for _ in 0..2 {
+                self.0.wake.notify_one();
+                // The sender lives in `self`.
+                let _ = beats.changed().await;
+            }
+        };
+        timeout(Duration::from_secs(1), beat).await.is_ok()
     }
 
     /// Leaves. Sessions that were not released can be taken over at once.

@@ -11,6 +11,12 @@ use super::ids::{IdKeys, ReplicaNumber, ReplicaRef};
 /// Mints ids that cannot be guessed.
 pub trait Mint: fmt::Debug + Send + Sync {
     fn mint(&self) -> Uuid;
+
+    /// Returns whether this gateway minted an id, in this or an earlier process. There is no other
+    /// one without a cluster.
+    fn is_own(&self, _id: Uuid) -> bool {
+        true
+    }
 }
 
 /// Mints random UUIDs of version 4, for a gateway without a cluster.
@@ -40,5 +46,9 @@ impl ReplicaMint {
 impl Mint for ReplicaMint {
     fn mint(&self) -> Uuid {
         self.keys.id(Uuid::new_v4(), self.number())
+    }
+
+    fn is_own(&self, id: Uuid) -> bool {
+        self.keys.number(id) == Some(self.number())
     }
 }

@@ -23,6 +23,9 @@ mod status;
 #[cfg(test)]
 mod tests;
 
+#[cfg(test)]
+pub(crate) use tests::memory::MemoryEngine;
+
 pub use engine::{EngineError, EngineFacts, EngineSpec, InvalidEngine, check_engine};
 pub use handle::Cluster;
 pub use ids::{Birthplace, Incarnation, REPLICAS_MAX, ReplicaNumber, ReplicaRef, Term};

@@ -17,6 +17,7 @@ const RELEASED_AT_ONCE: usize = 1000;
 
 const RECORD: &str = "record";
 const FIELD: &str = "field";
+const USED: &str = "used";
 
 /// A record as it was read.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -226,6 +227,26 @@ impl Records {
             RecordAnswer::Missing => Ok(()),
             answer => saved(answer),
         }
+    }
+
+    /// Marks an id that can be used once, for `ttl`. Returns false if any replica marked it before.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the engine is away. The id can be marked all the same.
+    pub async fn use_up(&self, id: Uuid, ttl: Duration) -> Result<bool, EngineError> {
+        let names = [Some(self.sealer.name(id)), self.sealer.other_name(id)];
+        let mut names: Vec<_> = names.into_iter().flatten().collect();
+        // While the secret changes, replicas mark both names in the same order, so that one wins.
+        names.sort_unstable();
+        let record = self.sealer.seal(id, USED, &[])?;
+        let holder = (*self.own.read(), Term(1));
+        let orders = names.into_iter().map(|name| {
+            let record = record.clone();
+            (name, order(holder, RecordAct::Open { record, ttl }))
+        });
+        let answers = self.engine.records(orders.collect()).await?;
+        Ok((answers.iter()).all(|answer| matches!(answer, RecordAnswer::Done(_))))
     }
 
     fn field(

@@ -1,13 +1,12 @@
 //! Names and seals of what is stored in the engine, so that a dump of it reveals nothing.
 
-use bytes::{BufMut as _, Bytes, BytesMut};
-use ring::aead::{Aad, CHACHA20_POLY1305, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
+use bytes::Bytes;
 use ring::hmac;
 use uuid::Uuid;
 
 use super::engine::EngineError;
 use super::secret::{ClusterSecret, Purpose};
-use crate::id::random_bytes;
+use crate::cipher::Cipher;
 
 /// First byte of each sealed value.
 const FORMAT: u8 = 1;
@@ -15,9 +14,9 @@ const FORMAT: u8 = 1;
 pub(super) struct Sealer {
     names: hmac::Key,
     names_other: Option<hmac::Key>,
-    key: LessSafeKey,
+    key: Cipher,
     /// Opens what was sealed before or after a change of the secret.
-    key_other: Option<LessSafeKey>,
+    key_other: Option<Cipher>,
 }
 
 impl Sealer {
@@ -27,8 +26,8 @@ impl Sealer {
         Self {
             names,
             names_other,
-            key: aead(&key),
-            key_other: key_other.as_ref().map(aead),
+            key: Cipher::new(&key),
+            key_other: key_other.as_ref().map(Cipher::new),
         }
     }
 
@@ -54,65 +53,39 @@ impl Sealer {
     ///
     /// Fails if the system provides no random numbers.
     pub(super) fn seal(&self, id: Uuid, label: &str, plain: &[u8]) -> Result<Bytes, EngineError> {
-        let failed = |why: &str| EngineError::Refused(why.to_owned());
-        let nonce: [u8; NONCE_LEN] = random_bytes().map_err(|why| failed(&why.to_string()))?;
-        let mut sealed = BytesMut::with_capacity(1 + NONCE_LEN + plain.len() + 16);
-        sealed.put_u8(FORMAT);
-        sealed.put_slice(&nonce);
-        let mut text = plain.to_vec();
-        let aad = Aad::from(aad(id, label));
-        let nonce = Nonce::assume_unique_for_key(nonce);
-        let done = self.key.seal_in_place_append_tag(nonce, aad, &mut text);
-        done.map_err(|_| failed("the value is too large to be sealed"))?;
-        sealed.put_slice(&text);
-        Ok(sealed.freeze())
+        let sealed = self.key.seal(context(id, label), plain);
+        let mut sealed = sealed.map_err(|why| EngineError::Refused(why.to_string()))?;
+        sealed.insert(0, FORMAT);
+        Ok(Bytes::from(sealed))
     }
 
     /// # Errors
     ///
     /// Returns [`EngineError::Damaged`] for a value that neither secret opens.
     pub(super) fn open(&self, id: Uuid, label: &str, sealed: &[u8]) -> Result<Bytes, EngineError> {
-        let (nonce, text) = match sealed {
-            [FORMAT, rest @ ..] => rest
-                .split_first_chunk::<NONCE_LEN>()
-                .ok_or(EngineError::Damaged)?,
-            _ => return Err(EngineError::Damaged),
+        let [FORMAT, sealed @ ..] = sealed else {
+            return Err(EngineError::Damaged);
         };
         let keys = [Some(&self.key), self.key_other.as_ref()];
-        let mut opened = keys.into_iter().flatten().filter_map(|key| {
-            let mut text = text.to_vec();
-            let nonce = Nonce::assume_unique_for_key(*nonce);
-            let plain = key.open_in_place(nonce, Aad::from(aad(id, label)), &mut text);
-            let length = plain.ok()?.len();
-            text.truncate(length);
-            Some(Bytes::from(text))
-        });
-        opened.next().ok_or(EngineError::Damaged)
+        let mut keys = keys.into_iter().flatten();
+        let plain = keys.find_map(|key| key.open(context(id, label), sealed));
+        plain.map(Bytes::from).ok_or(EngineError::Damaged)
     }
-}
-
-fn aead(key: &[u8; 32]) -> LessSafeKey {
-    let key = UnboundKey::new(&CHACHA20_POLY1305, key);
-    #[expect(
-        clippy::expect_used,
-        reason = "the key has the length of the algorithm"
-    )]
-    LessSafeKey::new(key.expect("32 bytes are a key of ChaCha20-Poly1305"))
 }
 
 /// 128 bits of an HMAC: enough that no two records collide.
 fn name(key: &hmac::Key, parts: &[&[u8]]) -> String {
-    let mut context = hmac::Context::with_key(key);
+    let mut signing = hmac::Context::with_key(key);
     for part in parts {
-        context.update(part);
+        signing.update(part);
     }
-    let tag = context.sign();
+    let tag = signing.sign();
     let mut first = [0; 16];
     first.copy_from_slice(&tag.as_ref()[..16]);
     format!("{:032x}", u128::from_be_bytes(first))
 }
 
-fn aad(id: Uuid, label: &str) -> Vec<u8> {
+fn context(id: Uuid, label: &str) -> Vec<u8> {
     [id.as_bytes().as_slice(), label.as_bytes()].concat()
 }
 

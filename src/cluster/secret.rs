@@ -81,6 +81,10 @@ pub(super) enum Purpose {
     Sealing,
     Hop,
     Instance,
+    /// The ids of tasks.
+    Tasks,
+    /// States of sessionless clients, which are sealed in this period.
+    States(u64),
 }
 
 impl Purpose {
@@ -91,6 +95,15 @@ impl Purpose {
             Self::Sealing => b"sealing",
             Self::Hop => b"hop",
             Self::Instance => b"instance",
+            Self::Tasks => b"tasks",
+            Self::States(_) => b"states",
+        }
+    }
+
+    fn period(self) -> Vec<u8> {
+        match self {
+            Self::States(period) => period.to_be_bytes().to_vec(),
+            _ => Vec::new(),
         }
     }
 }
@@ -105,7 +118,8 @@ impl KeyType for Length {
 
 fn derive(secret: &Prk, purpose: Purpose) -> [u8; 32] {
     let mut key = [0; 32];
-    let label = [purpose.label()];
+    let period = purpose.period();
+    let label = [purpose.label(), &period];
     let expanded = secret.expand(&label, Length);
     let filled = expanded.and_then(|material| material.fill(&mut key));
     // HKDF-SHA-256 yields up to 8,160 bytes (RFC 5869, 2.3).
@@ -128,7 +142,14 @@ mod tests {
         let changing = secret(&[&two, &one]).unwrap();
         let old = secret(&[&one]).unwrap();
         let purposes = [Purpose::Ids, Purpose::RecordNames, Purpose::Sealing];
-        let mut keys: Vec<_> = [purposes.as_slice(), &[Purpose::Hop, Purpose::Instance]]
+        let others = [
+            Purpose::Hop,
+            Purpose::Instance,
+            Purpose::Tasks,
+            Purpose::States(0),
+            Purpose::States(1),
+        ];
+        let mut keys: Vec<_> = [purposes.as_slice(), &others]
             .concat()
             .into_iter()
             .flat_map(|purpose| {

@@ -44,6 +44,7 @@ use crate::admin::{
     AdminEndpoints, CrashWriter, DataDir, GatewayState, LocalServer, MetricsExporter,
     MetricsServer, Operator, Registration,
 };
+use crate::cluster::Cluster;
 use crate::config::{Config, Loaded};
 use crate::downstream::ServerSettings;
 use crate::front::{FrontServer, TlsError};
@@ -138,9 +139,10 @@ async fn load_saved(
     config: &Config,
     log: &LogRecords,
     (sandbox, warnings): (&SandboxHost, &mut Vec<String>),
+    cluster: Option<&Cluster>,
 ) -> io::Result<(Vec<Arc<ServerSettings>>, SavedState)> {
     let servers = ready_servers(config);
-    let saved = SavedState::load_or_forget(store, config, &servers, log).await?;
+    let saved = SavedState::load_or_forget(store, config, &servers, log, cluster).await?;
     note_earlier(config, warnings, sandbox, &saved);
     Ok((servers, saved))
 }
@@ -218,7 +220,7 @@ impl Gateway {
         judge_sandboxes(&mut loaded, &sandbox).await;
         let config = loaded.config;
         let notes = (&sandbox, &mut loaded.warnings);
-        let (servers, saved) = load_saved(store, &config, &log, notes).await?;
+        let (servers, saved) = load_saved(store, &config, &log, notes, cluster.as_ref()).await?;
         let crashes = start_crashes(&config, (&counters, lease))?;
         let inputs = TreeInputs {
             arbiters: &arbiters,

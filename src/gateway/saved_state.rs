@@ -8,6 +8,7 @@ use bytes::Bytes;
 use crate::admin::DismissedNotices;
 use crate::calls::SealingKeys;
 use crate::catalog::ServerPart;
+use crate::cluster::Cluster;
 use crate::config::Config;
 use crate::downstream::ServerSettings;
 use crate::publisher::{Pins, StartTimes, load_parts};
@@ -53,14 +54,15 @@ impl SavedState {
         config: &Config,
         servers: &[Arc<ServerSettings>],
         log: &LogRecords,
+        cluster: Option<&Cluster>,
     ) -> io::Result<Self> {
-        let loaded = Self::load(store, config, servers, log).await;
+        let loaded = Self::load(store, config, servers, log, cluster).await;
         let Err(error) = loaded else {
             return loaded.map_err(io::Error::other);
         };
         log::warn!(error:%; "could not read the saved state; earlier sessions and lists are lost");
         store.forget_disk();
-        let loaded = Self::load(store, config, servers, log).await;
+        let loaded = Self::load(store, config, servers, log, cluster).await;
         loaded.map_err(io::Error::other)
     }
 
@@ -69,6 +71,7 @@ impl SavedState {
         config: &Config,
         servers: &[Arc<ServerSettings>],
         log: &LogRecords,
+        cluster: Option<&Cluster>,
     ) -> Result<Self, StoreError> {
         let names: Vec<&str> = config.servers.iter().map(|s| s.name.as_str()).collect();
         let configured = |name: &str| names.contains(&name);
@@ -79,7 +82,7 @@ impl SavedState {
             pins: Pins::load(store.clone(), unix_millis, log, configured).await?,
             start_times: StartTimes::load(store.clone()).await?,
             dismissed: Arc::new(DismissedNotices::load(store.clone()).await?),
-            sealing: SealingKeys::load(store.clone(), unix_millis).await?,
+            sealing: SealingKeys::load(store.clone(), unix_millis, cluster).await?,
         })
     }
 }

@@ -167,6 +167,7 @@ impl<'s> Moves<'s> {
         cluster.set_sessions(self.context.registry.len() as u64);
         if self.replicas.engine_came_back() {
             let addresses = self.context.registry.addresses();
+            actix_rt::spawn(self.context.calls.sealing.clone().mark_again());
             actix_rt::spawn(async move {
                 for batch in addresses.chunks(SAVED_AT_ONCE) {
                     for session in batch {

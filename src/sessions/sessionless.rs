@@ -14,6 +14,7 @@ use crate::calls::{
     ListWait, NewCall, OrphanedTask, RequestGuard, RunningRequest, TaskLookup, WaitingList, tasks,
 };
 use crate::catalog::Snapshot;
+use crate::cluster::ReplicaNumber;
 use crate::downstream::{Caller, ClientInfo};
 use crate::history::CallEnding;
 use crate::id::{Holder, Peer, Principal, ViewId};
@@ -59,6 +60,12 @@ pub enum ServeOutcome {
 }
 
 impl Sessions {
+    /// Returns the other replica that the state or task id in a request names, if there is one.
+    pub fn elsewhere(&self, sessionless: &SessionlessRequest<'_>) -> Option<ReplicaNumber> {
+        let calls = &self.context().calls;
+        calls.elsewhere(&sessionless.request, &sessionless.caller)
+    }
+
     /// Serves one request of a client without a session. Must be called on the arbiter on which the
     /// request arrived. A request whose lists are not available yet waits for them.
     pub fn serve<'a>(

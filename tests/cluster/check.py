@@ -4,6 +4,7 @@
 """
 
 import json
+import re
 import signal
 import sys
 import tempfile
@@ -11,7 +12,7 @@ import threading
 import time
 from pathlib import Path
 
-from client import Session
+from client import Channel, Session, Sessionless
 from load import HANG_SECONDS, Load, check_runs
 from machine import Engine, Machine, Sentinel, wait_until
 
@@ -75,6 +76,183 @@ def progress_cancel_and_questions(machine):
     wait_until("cancelled call", lambda: ("cancelled", "c") in machine.events(), 5)
     waiting.join(5)
     assert not waiting.is_alive(), "the request of a cancelled call still waits"
+
+
+ADA = {"action": "accept", "content": {"name": "Ada"}}
+
+
+def questions_without_sessions(machine):
+    """A client without a session answers each question of a call at another replica."""
+    ports = [replica.port for replica in machine.replicas]
+    client = Sessionless({"elicitation": {"form": {}}})
+    for number, first in enumerate(ports):
+        arguments = {"token": f"asked-{number}", "questions": 4}
+        answer = client.call(first, "ask", arguments)
+        for port in (ports * 3)[number + 1 : number + 5]:
+            asked = answer.result()
+            assert asked and asked["resultType"] == "input_required", answer
+            answer = client.answered(port, "ask", arguments, asked, ADA)
+        assert json.loads(answer.result()["content"][0]["text"])["content"] == {"name": "Ada"}, answer
+        # Each state can be used once, wherever it is returned.
+        for port in ports:
+            again = client.answered(port, "ask", arguments, asked, ADA)
+            assert again.code() == "server_lost", again
+        assert machine.events().count(("ran", f"asked-{number}")) == 1
+
+    balanced = machine.balancer.port
+    for number in range(6):
+        arguments = {"token": f"balanced-{number}", "questions": 3}
+        answer = client.call(balanced, "ask", arguments)
+        while (asked := answer.result()) and asked["resultType"] == "input_required":
+            answer = client.answered(balanced, "ask", arguments, asked, ADA)
+        assert answer.result()["content"], answer
+        assert machine.events().count(("ran", f"balanced-{number}")) == 1
+
+
+def states_that_any_replica_finishes(machine):
+    """A call that waits for a visit of a page goes on anywhere, once, and not without the engine."""
+    ports = [replica.port for replica in machine.replicas]
+    client = Sessionless({"elicitation": {"url": {}}})
+    accept = {"action": "accept"}
+
+    def begin(token):
+        answer = client.call(ports[0], "visit", {"token": token})
+        asked = answer.result()
+        assert asked and asked["resultType"] == "input_required", answer
+        return lambda port: client.answered(port, "visit", {"token": token}, asked, accept)
+
+    visited = begin("visit")
+    done = visited(ports[1])
+    assert done.result()["content"][0]["text"] == "visit", done
+    for port in ports:
+        used = visited(port)
+        assert "already used" in used.messages()[0]["error"]["message"], used
+    # All at once.
+    finish, answers = begin("race"), []
+    racing = [threading.Thread(target=lambda port=port: answers.append(finish(port))) for port in ports * 4]
+    for thread in racing:
+        thread.start()
+    for thread in racing:
+        thread.join()
+    assert sum(bool(answer.result()) for answer in answers) == 1, answers
+    assert machine.events().count(("ran", "race")) == 1
+
+    finish = begin("away")
+    machine.engine.kill()
+    try:
+        for port in ports:
+            refused = finish(port)
+            assert refused.code() == "replica_unavailable", refused
+    finally:
+        machine.engine.start()
+    # Each replica sees that the engine is back with its next beat.
+    wait_until("engine", lambda: (finish(ports[2]).result() or {}).get("content"))
+    assert machine.events().count(("ran", "away")) == 1
+    # The engine lost what it knew; the replica that used a state before marks it again.
+    time.sleep(3)
+    for port in ports:
+        used = visited(port)
+        assert "already used" in used.messages()[0]["error"]["message"], used
+    assert machine.events().count(("ran", "visit")) == 1
+
+
+def tasks_without_sessions(machine):
+    """A task is read and cancelled at every replica, whether its server knows tasks of this revision."""
+    ports = [replica.port for replica in machine.replicas]
+    client = Sessionless({"extensions": {"io.modelcontextprotocol/tasks": {}}})
+    for tool in ("build", "keep"):
+        for number, first in enumerate(ports):
+            token = f"{tool}-{number}"
+            answer = client.call(first, tool, {"token": token})
+            created = answer.result()
+            assert created and created["resultType"] == "task", answer
+            about = {"taskId": created["taskId"]}
+            for port in ports + [machine.balancer.port] * 3:
+                found = client.request(port, "tasks/get", about)
+                assert found.result() and found.result()["status"] == "working", found
+                assert found.result()["taskId"] == created["taskId"], found
+            other = ports[number - 1]
+            cancelled = client.request(other, "tasks/cancel", about)
+            assert cancelled.result() is not None, cancelled
+            for port in ports:
+                found = client.request(port, "tasks/get", about)
+                assert found.result() and found.result()["status"] == "cancelled", found
+            # A task belongs to its client, and its id cannot be changed.
+            forged = {"taskId": about["taskId"][:-2] + "AA"}
+            refused = client.request(other, "tasks/get", forged)
+            assert refused.messages()[0]["error"]["code"] == -32602, refused
+
+
+def large_results_without_sessions(machine):
+    """The whole of a large result is read through every replica."""
+    ports = [replica.port for replica in machine.replicas]
+    client = Sessionless({})
+    for number, first in enumerate(ports):
+        answer = client.call(first, "run", {"token": f"large-{number}", "size": 100_000})
+        uri = re.search(rb"mcpvisor://results/[0-9a-f-]+", answer.body)
+        assert uri and len(answer.body) < 20_000, answer
+        for port in ports:
+            whole = client.request(port, "resources/read", {"uri": uri[0].decode()})
+            assert whole.result() and len(whole.body) > 100_000, whole
+
+
+def channels_of_http_sse(machine):
+    """Messages of a client of HTTP+SSE are taken by every replica, and its stream continues anywhere."""
+    ports = [replica.port for replica in machine.replicas]
+    for number, first in enumerate(ports):
+        channel = Channel(first)
+        channel.initialize(ports[number - 1])
+        for count, port in enumerate(ports * 2 + [machine.balancer.port] * 3):
+            token = f"sse-{number}-{count}"
+            answer = channel.request(port, "tools/call", Session.tool("run", {"token": token}))
+            assert answer["result"]["content"][0]["text"] == token, answer
+        channel.stream.close()
+        other = ports[number - 1]
+        resumed = Channel(other, channel.last)
+        assert resumed.path == channel.path, resumed.path
+        resumed.ids = channel.ids
+        token = Session.tool("run", {"token": f"resumed-{number}"})
+        answer = resumed.request(first, "tools/call", token)
+        assert "result" in answer, answer
+        resumed.stream.close()
+        forged = resumed.path[:-1] + ("0" if resumed.path[-1] != "0" else "1")
+        resumed.path = forged
+        assert resumed.send(other, {"id": 1, "method": "ping"}).status == 404
+
+
+def owners_of_states_and_channels_are_lost(machine):
+    """A parked call ends with its replica and is never run again; a channel's session goes on."""
+    lost, one, two = machine.replicas
+    client = Sessionless({"elicitation": {"form": {}}})
+    arguments = {"token": "parked"}
+    asked = client.call(lost.port, "ask", arguments).result()
+    channel = Channel(one.port)
+    channel.initialize(one.port)
+    moved = Channel(lost.port)
+    moved.initialize(two.port)
+    lost.kill()
+    try:
+        for port in (one.port, two.port, machine.balancer.port):
+            answer = client.answered(port, "ask", arguments, asked, ADA)
+            if answer.status != 502 or answer.messages():
+                assert answer.code() == "replica_lost", answer
+            assert answer.seconds < HANG_SECONDS, answer
+        assert machine.events().count(("ran", "parked")) == 1
+        moved.stream.close()
+        again = Channel(two.port, moved.last)
+        assert again.path == moved.path
+        again.ids = moved.ids
+        for number, (whose, port) in enumerate([(again, one.port), (again, two.port), (channel, two.port)]):
+            call = Session.tool("run", {"token": f"after-{number}"})
+            answer = whose.request(port, "tools/call", call)
+            assert "result" in answer, answer
+    finally:
+        lost.start()
+        lost.wait_until_ready()
+    # Its next process has the number, but not the call.
+    answer = client.answered(one.port, "ask", arguments, asked, ADA)
+    assert answer.code() in ("server_lost", "replica_lost"), answer
+    assert machine.events().count(("ran", "parked")) == 1
 
 
 def forged_headers_and_ids(machine):
@@ -224,6 +402,12 @@ CHECKS = [
     sessions_through_any_replica,
     progress_cancel_and_questions,
     forged_headers_and_ids,
+    questions_without_sessions,
+    states_that_any_replica_finishes,
+    tasks_without_sessions,
+    large_results_without_sessions,
+    channels_of_http_sse,
+    owners_of_states_and_channels_are_lost,
     killed_owners,
     stopped_replicas,
     frozen_owner,

@@ -63,6 +63,91 @@ class Stream:
         self.link.close()
 
 
+def post(port, path, body, headers, timeout=30):
+    """Sends a request; returns the connection and the response, whose body is not read."""
+    link = http.client.HTTPConnection("127.0.0.1", port, timeout=timeout)
+    kinds = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
+    text = None if body is None else json.dumps({"jsonrpc": "2.0", **body})
+    link.request("GET" if body is None else "POST", path, text, kinds | headers)
+    return link, link.getresponse()
+
+
+def read(link, response, begun):
+    with contextlib.closing(link):
+        headers = {name.lower(): value for name, value in response.getheaders()}
+        body = response.read()
+        return Answer(response.status, headers, body, time.monotonic() - begun)
+
+
+class Sessionless:
+    """A client of 2026-07-28, whose requests belong to no session."""
+
+    ids = itertools.count(1)
+
+    def __init__(self, capabilities):
+        self.capabilities = capabilities
+
+    def request(self, port, method, params):
+        meta = {
+            "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+            "io.modelcontextprotocol/clientCapabilities": self.capabilities,
+        }
+        headers = {"MCP-Protocol-Version": "2026-07-28", "Mcp-Method": method}
+        if name := params.get("name") or params.get("taskId") or params.get("uri"):
+            headers["Mcp-Name"] = name
+        body = {"id": next(self.ids), "method": method, "params": params | {"_meta": meta}}
+        begun = time.monotonic()
+        return read(*post(port, "/mcp", body, headers), begun)
+
+    def call(self, port, tool, arguments, **more):
+        return self.request(port, "tools/call", {"name": tool, "arguments": arguments, **more})
+
+    def answered(self, port, tool, arguments, asked, reply):
+        """The call again, with this reply to each question of the result that asked for it."""
+        replies = {key: reply for key in asked["inputRequests"]}
+        state = asked["requestState"]
+        return self.call(port, tool, arguments, requestState=state, inputResponses=replies)
+
+
+class Channel:
+    """A client of HTTP+SSE, whose stream was opened through one port."""
+
+    def __init__(self, port, last=None):
+        self.ids = itertools.count(1)
+        headers = {"Last-Event-ID": last} if last else {}
+        self.stream = Stream(*post(port, "/sse", None, headers))
+        assert self.stream.status == 200, self.stream.response.read()
+        self.last = None
+        self.path = self.event()
+
+    def event(self):
+        """The data of the next event."""
+        while line := self.stream.next_line().decode().strip() or "empty":
+            if line.startswith("id: "):
+                self.last = line.removeprefix("id: ")
+            if line.startswith("data: "):
+                return line.removeprefix("data: ")
+
+    def send(self, port, body):
+        return read(*post(port, self.path, body, {}), time.monotonic())
+
+    def request(self, port, method, params=None):
+        """Sends a request through one port and returns the message that answers it."""
+        sent = {"id": next(self.ids), "method": method, "params": params or {}}
+        accepted = self.send(port, sent)
+        assert accepted.status == 202, accepted
+        while (message := json.loads(self.event())).get("id") != sent["id"] or "method" in message:
+            pass
+        return message
+
+    def initialize(self, port):
+        info = {"name": "cluster-test", "version": "1"}
+        params = {"protocolVersion": "2024-11-05", "capabilities": {}, "clientInfo": info}
+        assert "result" in self.request(port, "initialize", params)
+        initialized = self.send(port, {"method": "notifications/initialized"})
+        assert initialized.status == 202, initialized
+
+
 class Session:
     """A session, opened through one port."""
 
@@ -98,11 +183,7 @@ class Session:
 
     def send(self, port, method, body=None):
         begun = time.monotonic()
-        link, response = self.open(port, method, body)
-        with contextlib.closing(link):
-            headers = {name.lower(): value for name, value in response.getheaders()}
-            read = response.read()
-            return Answer(response.status, headers, read, time.monotonic() - begun)
+        return read(*self.open(port, method, body), begun)
 
     def post(self, port, body):
         return self.send(port, "POST", body)

@@ -122,6 +122,13 @@ leave_notice = "1s"
 command = "{sys.executable}"
 args = ["{stub}", "{here}/journal"]
 sandbox = "off"
+results = {{ preview_above = "16KiB" }}
+tools.prefix = ""
+
+[servers.modern]
+command = "{sys.executable}"
+args = ["{stub.with_name("modern.py")}", "{here}/journal"]
+sandbox = "off"
 tools.prefix = ""
 {settings}"""
         )

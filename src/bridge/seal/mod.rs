@@ -154,6 +154,9 @@ pub struct TaskRef {
     /// Session with the server that the task belongs to, if there is one.
     #[serde(rename = "h", default, skip_serializing_if = "Option::is_none")]
     pub session: Option<String>,
+    /// Number of the replica whose process knows the task; `None` if any replica can ask for it.
+    #[serde(rename = "r", default, skip_serializing_if = "Option::is_none")]
+    pub replica: Option<u16>,
     /// Lifetime of a bridged task, by which the gateway finds the task after a restart.
     #[serde(rename = "l", default, skip_serializing_if = "Option::is_none")]
     pub lifetime: Option<TaskLifetime>,
@@ -189,18 +192,18 @@ struct SealedPayload {
     t: Continuation,
 }
 
-/// Seals with the newest key; opens with the newest and the previous one.
+/// Seals with the newest key; opens with the newest and with others.
 #[derive(Debug)]
 pub struct Sealer {
     current: DerivedKeys,
-    previous: Option<DerivedKeys>,
+    others: Box<[DerivedKeys]>,
 }
 
 impl Sealer {
-    pub fn new(current: &SealingKey, previous: Option<&SealingKey>) -> Self {
+    pub fn new<'k>(current: &SealingKey, others: impl IntoIterator<Item = &'k SealingKey>) -> Self {
         Self {
             current: DerivedKeys::derive(current),
-            previous: previous.map(DerivedKeys::derive),
+            others: others.into_iter().map(DerivedKeys::derive).collect(),
         }
     }
 
@@ -248,8 +251,7 @@ impl Sealer {
         now: u64,
     ) -> Result<RequestState, RefusedState> {
         let binding = expected.binding;
-        let plain = self.unseal(STATE, binding.method.as_str(), text)?;
-        let wire: SealedPayload = serde_json::from_slice(&plain).map_err(|_| InvalidState)?;
+        let wire = self.open_payload(text, &binding.method)?;
         let holds = wire.p == binding.principal
             && wire.d == binding.params
             && wire.cap == binding.capabilities
@@ -274,6 +276,21 @@ impl Sealer {
             id: wire.c,
             continuation: wire.t,
         })
+    }
+
+    /// Returns how the call of a state continues. The state is authentic, but it can have expired or
+    /// belong to another request.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`InvalidState`] for a state that was not sealed for this method.
+    pub fn continuation(&self, text: &str, method: &Method) -> Result<Continuation, InvalidState> {
+        Ok(self.open_payload(text, method)?.t)
+    }
+
+    fn open_payload(&self, text: &str, method: &Method) -> Result<SealedPayload, InvalidState> {
+        let plain = self.unseal(STATE, method.as_str(), text)?;
+        serde_json::from_slice(&plain).map_err(|_| InvalidState)
     }
 
     /// The public id of a task: deterministic, so that a client can compare ids. It never expires,
@@ -314,7 +331,7 @@ impl Sealer {
         else {
             return Err(InvalidState);
         };
-        let mut generations = std::iter::once(&self.current).chain(&self.previous);
+        let mut generations = std::iter::once(&self.current).chain(&self.others);
         let keys = generations.find(|keys| keys.id() == id);
         keys.filter(|_| head == kind)
             .and_then(|keys| keys.open(kind, context, sealed))

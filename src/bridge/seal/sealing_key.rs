@@ -1,11 +1,13 @@
-//! Keys of one generation, and the cipher they are used with.
+//! Keys of one generation.
 
 use std::fmt;
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use ring::aead::{Aad, CHACHA20_POLY1305, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
+use ring::aead::NONCE_LEN;
 use ring::hmac;
+
+use crate::cipher::{Cipher, KEY_BYTES};
 
 /// Maximum length of a key name, in bytes.
 const ID_MAX: usize = 16;
@@ -60,8 +62,8 @@ impl fmt::Debug for SealingKey {
 /// The keys derived from one [`SealingKey`]; no key serves two purposes.
 pub(super) struct DerivedKeys {
     id: String,
-    state: Option<LessSafeKey>,
-    task: Option<LessSafeKey>,
+    state: Cipher,
+    task: Cipher,
     task_nonce: hmac::Key,
 }
 
@@ -70,8 +72,9 @@ impl DerivedKeys {
         let root = hmac::Key::new(hmac::HMAC_SHA256, &key.secret);
         let derived = |purpose: &str| hmac::sign(&root, purpose.as_bytes());
         let cipher = |purpose: &str| {
-            let key = UnboundKey::new(&CHACHA20_POLY1305, derived(purpose).as_ref());
-            key.ok().map(LessSafeKey::new)
+            let mut key = [0; KEY_BYTES];
+            key.copy_from_slice(derived(purpose).as_ref());
+            Cipher::new(&key)
         };
         let nonce = derived("task nonce");
         Self {
@@ -108,34 +111,21 @@ impl DerivedKeys {
         plain: &[u8],
         nonce: [u8; NONCE_LEN],
     ) -> Option<String> {
-        let mut sealed = plain.to_vec();
-        let unique = Nonce::assume_unique_for_key(nonce);
-        let aad = Aad::from(self.aad(kind, context));
-        self.cipher(kind)?
-            .seal_in_place_append_tag(unique, aad, &mut sealed)
-            .ok()?;
-        let bytes = [&nonce[..], &sealed].concat();
-        Some(format!(
-            "{kind}.{}.{}",
-            self.id,
-            URL_SAFE_NO_PAD.encode(bytes)
-        ))
+        let sealed = self.cipher(kind);
+        let sealed = sealed.seal_with(nonce, self.aad(kind, context), plain);
+        let text = URL_SAFE_NO_PAD.encode(sealed.ok()?);
+        Some(format!("{kind}.{}.{text}", self.id))
     }
 
     pub(super) fn open(&self, kind: &str, context: &str, sealed: &str) -> Option<Vec<u8>> {
-        let bytes = URL_SAFE_NO_PAD.decode(sealed).ok()?;
-        let (nonce, sealed) = bytes.split_first_chunk::<NONCE_LEN>()?;
-        let mut sealed = sealed.to_vec();
-        let aad = Aad::from(self.aad(kind, context));
-        let nonce = Nonce::assume_unique_for_key(*nonce);
-        let plain = self.cipher(kind)?.open_in_place(nonce, aad, &mut sealed);
-        Some(plain.ok()?.to_vec())
+        let sealed = URL_SAFE_NO_PAD.decode(sealed).ok()?;
+        self.cipher(kind).open(self.aad(kind, context), &sealed)
     }
 
-    fn cipher(&self, kind: &str) -> Option<&LessSafeKey> {
+    fn cipher(&self, kind: &str) -> &Cipher {
         match kind {
-            super::TASK => self.task.as_ref(),
-            _ => self.state.as_ref(),
+            super::TASK => &self.task,
+            _ => &self.state,
         }
     }
 

@@ -64,6 +64,21 @@ fn owned() -> RequestState {
     })
 }
 
+#[test]
+fn how_a_call_continues_is_readable_without_its_request() {
+    let sealer = Sealer::new(&key("k1"), None);
+    let text = sealer.seal(&owned(), [1; 12]).unwrap();
+    let continuation = sealer.continuation(&text, &Method::ToolsCall);
+    assert_eq!(continuation, Ok(owned().continuation));
+    let of_other_method = sealer.continuation(&text, &Method::PromptsGet);
+    assert_eq!(of_other_method, Err(InvalidState));
+    let other_key = Sealer::new(&key("k2"), None);
+    assert_eq!(
+        other_key.continuation(&text, &Method::ToolsCall),
+        Err(InvalidState)
+    );
+}
+
 fn open(
     sealer: &Sealer,
     text: &str,
@@ -232,6 +247,7 @@ fn s_task_x_12_a_task_id_is_stable_and_bound_to_its_principal() {
         declaration: declaration("old"),
         native: "t-9".to_owned(),
         session: Some("s-91".to_owned()),
+        replica: None,
         lifetime: None,
     };
     let id = sealer.seal_task(&task, &alice).unwrap();
@@ -267,7 +283,7 @@ proptest! {
         let changed = String::from_utf8_lossy(&bytes);
         let opened = open(&sealer, &changed, &state.binding, NOW);
         prop_assert_eq!(opened.is_ok(), changed == text);
-        let id = sealer.seal_task(&TaskRef { server: server(), declaration: declaration("old"), native: "t".into(), session: None, lifetime: None },
+        let id = sealer.seal_task(&TaskRef { server: server(), declaration: declaration("old"), native: "t".into(), session: None, replica: None, lifetime: None },
             &state.binding.principal).unwrap();
         let mut bytes = id.clone().into_bytes();
         let at = at % bytes.len();

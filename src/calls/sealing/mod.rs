@@ -18,18 +18,20 @@ use crate::bridge::seal::{
     Continuation, Digest, ExpectedBinding, RefusedState, RequestState, SealError, StateBinding,
     TaskLifetime, TaskRef,
 };
-use crate::bridge::task::Task;
+use crate::bridge::task::{Task, id_span};
+use crate::calls::kept_results;
 use crate::calls::settings::SessionSettings;
-use crate::downstream::Downstreams;
+use crate::cluster::{Birthplace, ReplicaNumber};
+use crate::downstream::{Downstreams, TransportSettings};
 use crate::id::{Principal, ServerName};
-use crate::protocol::{ErrorKind, Failure};
+use crate::protocol::{ErrorKind, Failure, Method, Request, json::text};
 use crate::telemetry::rfc3339;
 
 pub use sealing_keys::SealingKeys;
 pub(crate) use used_states::ReturnedState;
 
 use sealing_keys::random;
-use used_states::TakeError;
+use used_states::{KeepError, TakeError};
 
 /// Seals states and task ids for clients, and opens them when clients return them. Cheap to clone.
 #[derive(Clone)]
@@ -47,6 +49,13 @@ pub(crate) struct NewState<'a> {
     pub(crate) declaration: Digest,
     pub(crate) round: u8,
     pub(crate) continuation: Continuation,
+}
+
+/// The replica that parks a call, represents a task, or keeps a result.
+pub(crate) struct Elsewhere {
+    pub(crate) number: ReplicaNumber,
+    /// The handle of the call or result; `None` for a task that only the process of a server knows.
+    pub(crate) handle: Option<Uuid>,
 }
 
 impl Sealing {
@@ -102,7 +111,9 @@ impl Sealing {
         text: &str,
         binding: &StateBinding,
         server: &ServerName,
+        settings: &SessionSettings,
     ) -> Result<RequestState, Failure> {
+        self.keys.change_if_due(settings);
         let declaration = self.declaration(server);
         let expected = ExpectedBinding {
             binding,
@@ -145,13 +156,12 @@ impl Sealing {
             }
         })?;
         let (keys, now) = (self.keys.clone(), self.now());
-        Ok(async move {
-            keys.used().keep(state, now).await.map_err(|error| {
-                log::warn!(error:%; "could not persist that a request state was used; refusing the answers");
-                let message = "answers refused: the gateway cannot write to its store (see its log); try again later";
-                Failure::new(ErrorKind::Overloaded, message).retry_after_ms(1000)
-            })
-        })
+        Ok(async move { keys.used().keep(state, now).await.map_err(not_kept) })
+    }
+
+    /// Marks the used states again, after the engine of the cluster can have lost their marks.
+    pub(crate) async fn mark_again(self) {
+        self.keys.used().mark_again(self.keys.now()).await;
     }
 
     /// Returns the public id of a server's task. It is valid only for this principal (S-TASK-X-12);
@@ -168,6 +178,7 @@ impl Sealing {
             declaration,
             native: native.to_owned(),
             session: None,
+            replica: self.replica_of_tasks(server),
             lifetime: None,
         };
         self.seal_task_ref(&task, principal)
@@ -188,6 +199,8 @@ impl Sealing {
             declaration,
             native: task.id.clone(),
             session: Some(handle.to_string()),
+            // The handle names it.
+            replica: None,
             lifetime: Some(TaskLifetime {
                 created_at: task.created_at.clone()?,
                 expires_at: self.now().saturating_add(ttl.as_secs()),
@@ -195,6 +208,57 @@ impl Sealing {
             }),
         };
         self.seal_task_ref(&task, principal)
+    }
+
+    /// Returns this replica's number if a server's tasks are known only to the process that this
+    /// replica runs.
+    fn replica_of_tasks(&self, server: &ServerName) -> Option<u16> {
+        let cluster = self.keys.cluster()?;
+        let settings = self.servers.get(server)?.settings();
+        let is_local = matches!(settings.transport, TransportSettings::Stdio(_));
+        is_local.then(|| cluster.me().number.0)
+    }
+
+    /// Returns the replica that a returned state, a task id or the URI of a kept result names, if
+    /// that is another one. The other properties of the request are not checked.
+    pub(crate) fn elsewhere(
+        &self,
+        request: &Request,
+        principal: &Principal,
+        settings: &SessionSettings,
+    ) -> Option<Elsewhere> {
+        let cluster = self.keys.cluster()?;
+        let handle = match request.request_state() {
+            Some(state) => {
+                self.keys.change_if_due(settings);
+                let sealer = &self.keys.states().sealer;
+                match sealer.continuation(&state, &request.method).ok()? {
+                    Continuation::Owned { handle, .. } => handle,
+                    // Any replica can go on.
+                    Continuation::Pass { .. } | Continuation::Reissue { .. } => return None,
+                }
+            }
+            None if request.method == Method::ResourcesRead => kept_results::id_in(request)?,
+            None => {
+                let span = id_span(request)?;
+                let id = text(request.frame.as_str().get(span)?)?;
+                let task = self.open_task(&id, principal)?;
+                if let Some(number) = task.replica.map(ReplicaNumber) {
+                    let handle = None;
+                    let is_other = number != cluster.me().number;
+                    return is_other.then_some(Elsewhere { number, handle });
+                }
+                task.session?
+            }
+        };
+        let handle = Uuid::try_parse(&handle).ok()?;
+        match cluster.birthplace(handle) {
+            Birthplace::Replica(number) => Some(Elsewhere {
+                number,
+                handle: Some(handle),
+            }),
+            Birthplace::Here | Birthplace::Foreign => None,
+        }
     }
 
     fn seal_task_ref(&self, task: &TaskRef, principal: &Principal) -> Option<String> {
@@ -223,6 +287,24 @@ impl Sealing {
     pub(crate) fn now(&self) -> u64 {
         self.keys.now()
     }
+}
+
+/// Returns the failure that the client reads when the use of its state was not recorded, so that
+/// its call does not start.
+fn not_kept(error: KeepError) -> Failure {
+    let (kind, message) = match error {
+        KeepError::Used => return state_used(),
+        KeepError::Store(_) => (
+            ErrorKind::Overloaded,
+            "answers refused: the gateway cannot write to its store (see its log); try again later",
+        ),
+        KeepError::Engine(_) => (
+            ErrorKind::ReplicaUnavailable,
+            "answers refused: the engine of the cluster, which knows whether another replica used them, is unavailable; try again later",
+        ),
+    };
+    log::warn!(error:%; "could not record that a request state was used; refusing the answers");
+    Failure::new(kind, message).retry_after_ms(1000)
 }
 
 /// Returns the failure for a client that returns a state for the second time.

@@ -1,4 +1,5 @@
-//! The sealing keys and used states, which persist across restarts.
+//! The sealing keys and used states, which persist across restarts. In a cluster the keys derive from
+//! its secret, so that any replica opens what another one sealed.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,6 +12,7 @@ use super::state_keys::StateKeys;
 use super::used_states::UsedStates;
 use crate::bridge::seal::{SealError, Sealer, SealingKey};
 use crate::calls::settings::SessionSettings;
+use crate::cluster::Cluster;
 use crate::id::random_bytes;
 use crate::store::{Store, StoreError, WallClock};
 
@@ -29,10 +31,14 @@ pub struct SealingKeys {
     used: UsedStates,
     store: Arc<dyn Store>,
     clock: WallClock,
+    cluster: Option<Cluster>,
 }
 
 pub(super) struct StateSealer {
-    keys: StateKeys,
+    /// The keys of a single gateway, which persist.
+    keys: Option<StateKeys>,
+    /// The period whose keys of the cluster are in use.
+    period: Option<u64>,
     pub(super) sealer: Sealer,
 }
 
@@ -43,34 +49,29 @@ impl SealingKeys {
     /// # Errors
     ///
     /// Fails if the store is unavailable, or the system provides no random bytes.
-    pub async fn load(store: Arc<dyn Store>, clock: WallClock) -> Result<Arc<Self>, StoreError> {
-        let kept = store.get(TASK_KEY).await?;
-        let secret = match kept.and_then(|bytes| <[u8; 32]>::try_from(bytes.as_ref()).ok()) {
-            Some(secret) => secret,
-            None => {
-                let secret = random().map_err(no_random)?;
-                let bytes = Bytes::copy_from_slice(&secret);
-                store.put(TASK_KEY, bytes, None).await?;
-                secret
-            }
+    pub async fn load(
+        store: Arc<dyn Store>,
+        clock: WallClock,
+        cluster: Option<&Cluster>,
+    ) -> Result<Arc<Self>, StoreError> {
+        let (tasks, states) = match cluster {
+            Some(cluster) => (sealer(&cluster.task_keys()), StateSealer::of(cluster, 0)),
+            None => stored(&*store, clock).await?,
         };
-        let kept = store.get(STATE_KEYS).await?;
-        let keys = match kept.and_then(|bytes| StateKeys::read(&bytes)) {
-            Some(keys) => keys,
-            None => {
-                let keys = StateKeys::first(random().map_err(no_random)?, clock() / 1000);
-                store.put(STATE_KEYS, keys.to_bytes(), None).await?;
-                keys
-            }
-        };
+        let cluster = cluster.cloned();
         Ok(Arc::new(Self {
-            tasks: Sealer::new(&SealingKey::from_secret(secret), None),
-            states: ArcSwap::from_pointee(StateSealer::new(keys)),
+            tasks,
+            states: ArcSwap::from_pointee(states),
             is_changing: AtomicBool::new(false),
-            used: UsedStates::load(store.clone()).await?,
+            used: UsedStates::load(store.clone(), cluster.clone()).await?,
             store,
             clock,
+            cluster,
         }))
+    }
+
+    pub(super) const fn cluster(&self) -> Option<&Cluster> {
+        self.cluster.as_ref()
     }
 
     pub(super) const fn tasks(&self) -> &Sealer {
@@ -85,16 +86,26 @@ impl SealingKeys {
         &self.used
     }
 
-    /// Rotates the state key in the background if it is due. The previous key opens states until
-    /// the next rotation, by which time all states that it sealed have expired.
+    /// Rotates the state key if it is due, in the background if it has to be stored. The previous
+    /// key opens states until the next rotation, by which time all states that it sealed have
+    /// expired.
     pub(super) fn change_if_due(self: &Arc<Self>, settings: &SessionSettings) {
         let every = settings.state_key_every.max(settings.answer_timeout);
-        let due = self
+        if let Some(cluster) = &self.cluster {
+            let period = self.now() / every.as_secs().max(1);
+            if self.states.load().period != Some(period) {
+                let states = StateSealer::of(cluster, period);
+                self.states.store(Arc::new(states));
+            }
+            return;
+        }
+        let since = self
             .states
             .load()
             .keys
-            .since
-            .saturating_add(every.as_secs());
+            .as_ref()
+            .map_or(0, |keys| keys.since);
+        let due = since.saturating_add(every.as_secs());
         if self.now() < due || self.is_changing.swap(true, Ordering::SeqCst) {
             return;
         }
@@ -112,9 +123,12 @@ impl SealingKeys {
     /// every state.
     async fn change(&self) -> Result<(), StoreError> {
         let secret = random().map_err(no_random)?;
-        let keys = self.states.load().keys.followed_by(secret, self.now());
+        let keys = match &self.states.load().keys {
+            Some(keys) => keys.followed_by(secret, self.now()),
+            None => StateKeys::first(secret, self.now()),
+        };
         self.store.put(STATE_KEYS, keys.to_bytes(), None).await?;
-        self.states.store(Arc::new(StateSealer::new(keys)));
+        self.states.store(Arc::new(StateSealer::stored(keys)));
         Ok(())
     }
 
@@ -130,10 +144,51 @@ impl SealingKeys {
 }
 
 impl StateSealer {
-    fn new(keys: StateKeys) -> Self {
-        let sealer = keys.sealer();
-        Self { keys, sealer }
+    fn stored(keys: StateKeys) -> Self {
+        Self {
+            sealer: keys.sealer(),
+            keys: Some(keys),
+            period: None,
+        }
     }
+
+    fn of(cluster: &Cluster, period: u64) -> Self {
+        Self {
+            keys: None,
+            period: Some(period),
+            sealer: sealer(&cluster.state_keys(period)),
+        }
+    }
+}
+
+/// Loads the keys of task ids and of states. Creates them on first use.
+async fn stored(store: &dyn Store, clock: WallClock) -> Result<(Sealer, StateSealer), StoreError> {
+    let kept = store.get(TASK_KEY).await?;
+    let secret = match kept.and_then(|bytes| <[u8; 32]>::try_from(bytes.as_ref()).ok()) {
+        Some(secret) => secret,
+        None => {
+            let secret = random().map_err(no_random)?;
+            let bytes = Bytes::copy_from_slice(&secret);
+            store.put(TASK_KEY, bytes, None).await?;
+            secret
+        }
+    };
+    let kept = store.get(STATE_KEYS).await?;
+    let keys = match kept.and_then(|bytes| StateKeys::read(&bytes)) {
+        Some(keys) => keys,
+        None => {
+            let keys = StateKeys::first(random().map_err(no_random)?, clock() / 1000);
+            store.put(STATE_KEYS, keys.to_bytes(), None).await?;
+            keys
+        }
+    };
+    Ok((sealer(&[secret]), StateSealer::stored(keys)))
+}
+
+/// The sealer that seals with the first of these keys, and opens with all.
+fn sealer(keys: &[[u8; 32]]) -> Sealer {
+    let keys: Vec<_> = keys.iter().copied().map(SealingKey::from_secret).collect();
+    Sealer::new(&keys[0], &keys[1..])
 }
 
 fn no_random(error: SealError) -> StoreError {

@@ -8,8 +8,10 @@ use std::time::Duration;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use tokio::time::timeout;
+use uuid::Uuid;
 
 use crate::bridge::seal::RequestState;
+use crate::cluster::{Cluster, EngineError};
 use crate::store::{Store, StoreError};
 
 /// The prefix of used states in the store.
@@ -66,20 +68,41 @@ pub(super) enum TakeError {
     Full,
 }
 
+/// Why the use of a state was not recorded.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum KeepError {
+    /// Another replica used it.
+    #[error("another replica used it")]
+    Used,
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error(transparent)]
+    Engine(#[from] EngineError),
+}
+
 pub(super) struct UsedStates {
     store: Arc<dyn Store>,
+    /// The cluster in whose engine used states are marked instead of the store.
+    cluster: Option<Cluster>,
     used: Mutex<BTreeSet<ReturnedState>>,
 }
 
 impl UsedStates {
     /// Loads the states that the previous process accepted.
-    pub(super) async fn load(store: Arc<dyn Store>) -> Result<Self, StoreError> {
+    pub(super) async fn load(
+        store: Arc<dyn Store>,
+        cluster: Option<Cluster>,
+    ) -> Result<Self, StoreError> {
         let entries = store.scan(USED).await?;
         let used = entries
             .iter()
             .filter_map(|entry| ReturnedState::of_key(&entry.key));
         let used = Mutex::new(used.collect());
-        Ok(Self { store, used })
+        Ok(Self {
+            store,
+            cluster,
+            used,
+        })
     }
 
     /// Marks a state as used, so that it is not accepted again. `now` is in seconds since 1970.
@@ -101,19 +124,44 @@ impl UsedStates {
         Ok(())
     }
 
-    /// Persists a used state. If that fails, the state can be used again.
-    pub(super) async fn keep(&self, state: ReturnedState, now: u64) -> Result<(), StoreError> {
+    /// Persists a used state, in a cluster for all replicas. If that fails, the state can be used
+    /// again.
+    pub(super) async fn keep(&self, state: ReturnedState, now: u64) -> Result<(), KeepError> {
         let ttl = Duration::from_secs(state.forgotten_at().saturating_sub(now));
-        let put = self.store.put(&state.key(), Bytes::new(), Some(ttl));
-        let kept = timeout(KEEP_TIMEOUT, put).await;
-        let kept = kept.unwrap_or_else(|_| {
-            Err(StoreError::Unavailable(
-                "it did not answer in time".to_owned(),
-            ))
-        });
+        let kept = match &self.cluster {
+            Some(cluster) => mark(cluster, state, ttl).await,
+            None => self.put(state, ttl).await.map_err(KeepError::from),
+        };
         if kept.is_err() {
             self.used.lock().remove(&state);
         }
         kept
+    }
+
+    /// Marks the used states again, after the engine can have lost their marks.
+    pub(super) async fn mark_again(&self, now: u64) {
+        let Some(cluster) = &self.cluster else { return };
+        let used: Vec<_> = self.used.lock().iter().copied().collect();
+        for state in used.iter().filter(|state| state.forgotten_at() > now) {
+            let ttl = Duration::from_secs(state.forgotten_at() - now);
+            if let Err(KeepError::Engine(error)) = mark(cluster, *state, ttl).await {
+                log::warn!(error:%; "could not mark again which request states were used");
+                return;
+            }
+        }
+    }
+
+    async fn put(&self, state: ReturnedState, ttl: Duration) -> Result<(), StoreError> {
+        let put = self.store.put(&state.key(), Bytes::new(), Some(ttl));
+        let late = || StoreError::Unavailable("it did not answer in time".to_owned());
+        timeout(KEEP_TIMEOUT, put).await.map_err(|_| late())?
+    }
+}
+
+async fn mark(cluster: &Cluster, state: ReturnedState, ttl: Duration) -> Result<(), KeepError> {
+    let id = Uuid::from_bytes(state.id);
+    match cluster.records().use_up(id, ttl).await? {
+        true => Ok(()),
+        false => Err(KeepError::Used),
     }
 }

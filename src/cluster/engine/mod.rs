@@ -45,6 +45,8 @@ pub(super) struct RecordOrder {
 
 #[derive(Debug, Clone)]
 pub(super) enum RecordAct {
+    /// Writes the record if there is none.
+    Open { record: Bytes, ttl: Duration },
     /// Writes the record if there is none, if the stored term is lower, or if term and owner are
     /// the stored ones. A record with a lower term loses its fields.
     Save { record: Bytes, ttl: Duration },

@@ -43,6 +43,7 @@ fn orders() -> impl Strategy<Value = Vec<(String, RecordOrder)>> {
     let owner = || (1_u16..3, 1_u64..3).prop_map(|(number, of)| replica(number, of));
     let value = || "[a-c]{1,3}".prop_map(Bytes::from);
     let act = prop_oneof![
+        value().prop_map(|record| RecordAct::Open { record, ttl: LONG }),
         value().prop_map(|record| RecordAct::Save { record, ttl: LONG }),
         ("[xy]", proptest::option::of(value()))
             .prop_map(|(name, value)| RecordAct::Field { name, value }),

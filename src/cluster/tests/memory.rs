@@ -10,15 +10,17 @@ use futures_util::future::ready;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
+use super::{join, secret, spec};
 use crate::cluster::engine::{
     Asked, BeatOutcome, Engine, EngineEpoch, EngineError, MemberRecord, Members, RecordAct,
     RecordAnswer, RecordOrder, RecordRow,
 };
 use crate::cluster::ids::{Incarnation, ReplicaNumber, ReplicaRef, Term};
+use crate::cluster::{Cluster, ClusterSpec};
 
 /// An engine that several replicas of one process share. Clones are the same engine.
 #[derive(Clone, Default)]
-pub(super) struct MemoryEngine(Arc<Mutex<State>>);
+pub(crate) struct MemoryEngine(Arc<Mutex<State>>);
 
 #[derive(Default)]
 struct State {
@@ -44,17 +46,27 @@ struct Stored {
 }
 
 impl MemoryEngine {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self::default()
     }
 
+    /// Lets a replica join that has this data directory and these secrets.
+    pub(crate) async fn join(&self, instance: u128, secrets: &[&str]) -> Cluster {
+        let engine: Arc<dyn Engine> = Arc::new(self.clone());
+        let spec = ClusterSpec {
+            secret: secret(secrets),
+            ..spec(instance)
+        };
+        join(&engine, spec).await
+    }
+
     /// Makes all requests fail, or work again.
-    pub(super) fn set_away(&self, away: bool) {
+    pub(crate) fn set_away(&self, away: bool) {
         self.0.lock().away = away;
     }
 
     /// Loses everything, as an engine without persistence that restarts.
-    pub(super) fn lose_all(&self) {
+    pub(crate) fn lose_all(&self) {
         let mut state = self.0.lock();
         *state = State {
             // The real engine's clock continues.
@@ -88,14 +100,14 @@ impl State {
     fn carry_out(&mut self, key: String, order: RecordOrder) -> RecordAnswer {
         let RecordOrder { replica, term, act } = order;
         let found = self.records.get_mut(&key);
-        if let RecordAct::Save { record, ttl } = act {
+        let is_open = matches!(act, RecordAct::Open { .. });
+        if let RecordAct::Save { record, ttl } | RecordAct::Open { record, ttl } = act {
             let stored = found
                 .as_ref()
                 .map(|found| (found.value.row.term, found.value.row.owner));
             let is_own = stored == Some((term, Some(replica)));
             if let Some((stored, owner)) = stored
-                && stored >= term
-                && !is_own
+                && (is_open || stored >= term && !is_own)
             {
                 return RecordAnswer::Refused {
                     owner,

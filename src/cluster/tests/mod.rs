@@ -2,7 +2,7 @@
 
 mod engines;
 mod members;
-mod memory;
+pub(super) mod memory;
 mod real_engine;
 mod server;
 mod takeover;

@@ -10,7 +10,7 @@ use super::memory::MemoryEngine;
 use super::{join, open, secret, spec};
 use crate::cluster::engine::Engine;
 use crate::cluster::{
-    Birthplace, ClaimError, Cluster, EngineError, ReplicaNumber, SaveError, Term,
+    Birthplace, ClaimError, Cluster, ClusterSpec, EngineError, ReplicaNumber, SaveError, Term,
 };
 
 const HOUR: Duration = Duration::from_secs(3600);
@@ -25,6 +25,70 @@ async fn two() -> (MemoryEngine, [Cluster; 2]) {
 
 fn text(text: &'static str) -> Bytes {
     Bytes::from_static(text.as_bytes())
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_id_is_used_up_once_in_the_cluster() {
+    let (memory, [one, two]) = two().await;
+    let (id, other) = (Uuid::from_u128(1), Uuid::from_u128(2));
+    assert_eq!(one.records().use_up(id, HOUR).await, Ok(true));
+    for replica in [&one, &two] {
+        assert_eq!(replica.records().use_up(id, HOUR).await, Ok(false));
+    }
+    memory.set_away(true);
+    assert!(two.records().use_up(other, HOUR).await.is_err());
+    memory.set_away(false);
+    // While the secret changes, replicas of both sides see each other's marks.
+    let engine: Arc<dyn Engine> = Arc::new(memory);
+    let mut steps = Vec::new();
+    for (number, secrets) in [["n", "s"], ["s", "n"]].into_iter().enumerate() {
+        let changed = ClusterSpec {
+            secret: secret(&secrets),
+            ..spec(3 + number as u128)
+        };
+        steps.push(join(&engine, changed).await);
+    }
+    assert_eq!(steps[0].records().use_up(id, HOUR).await, Ok(false));
+    assert_eq!(steps[0].records().use_up(other, HOUR).await, Ok(true));
+    for replica in [&one, &two, &steps[1]] {
+        assert_eq!(replica.records().use_up(other, HOUR).await, Ok(false));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_replica_that_just_joined_is_known_after_a_beat() {
+    let (memory, [one, _]) = two().await;
+    assert!(one.beats_now().await);
+    let engine: Arc<dyn Engine> = Arc::new(memory.clone());
+    let third = join(&engine, spec(3)).await;
+    let number = third.me().number;
+    assert_eq!(one.member(number), None);
+    assert!(one.beats_now().await);
+    assert!(one.member(number).unwrap().is_living);
+    memory.set_away(true);
+    assert!(!one.beats_now().await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn replicas_derive_the_same_keys() {
+    let (memory, [one, two]) = two().await;
+    let engine: Arc<dyn Engine> = Arc::new(memory);
+    let changed = ClusterSpec {
+        secret: secret(&["n", "s"]),
+        ..spec(3)
+    };
+    let changing = join(&engine, changed).await;
+    assert_eq!(one.task_keys(), two.task_keys());
+    assert_eq!(one.state_keys(7), two.state_keys(7));
+    assert_eq!(changing.task_keys()[1..], one.task_keys());
+    for near in [6, 8] {
+        assert!(one.state_keys(near).contains(&one.state_keys(7)[0]));
+        assert!(changing.state_keys(near).contains(&one.state_keys(7)[0]));
+    }
+    assert!(!one.state_keys(9).contains(&one.state_keys(7)[0]));
+    let id = one.mint().mint();
+    assert!(one.mint().is_own(id) && !two.mint().is_own(id));
+    assert!(!one.mint().is_own(Uuid::new_v4()));
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,4 +1,4 @@
-//! Sources of the vault's key, and encryption with it.
+//! Sources of the vault's key.
 
 use std::fmt;
 use std::io::{self, Read as _};
@@ -6,15 +6,12 @@ use std::path::{Path, PathBuf};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use ring::aead::{Aad, CHACHA20_POLY1305, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 use secrecy::{ExposeSecret as _, SecretString};
 
 use super::key_command::KeyCommand;
+use crate::cipher::{Cipher, KEY_BYTES};
 use crate::id::random_bytes;
 use crate::store::{open_trusted, private_file};
-
-/// Length of the key in bytes; it is written in base64.
-const KEY_BYTES: usize = 32;
 
 /// Maximum length of a key text, in bytes.
 const KEY_TEXT_MAX: u64 = 4096;
@@ -49,7 +46,7 @@ impl VaultKey {
                 read_key_file(path)?
             }
         };
-        let is_key = Cipher::of(&text).is_some();
+        let is_key = cipher_of(&text).is_some();
         let wrong = || io::Error::other(format!("{self} is not 32 bytes in base64"));
         is_key.then_some(Some(text)).ok_or_else(wrong)
     }
@@ -87,37 +84,10 @@ pub fn read_key_file(path: &Path) -> io::Result<SecretString> {
     Ok(text.into())
 }
 
-/// Encrypts with one key.
-pub(super) struct Cipher(LessSafeKey);
-
-impl Cipher {
-    /// `None` if the text is not a key.
-    pub(super) fn of(text: &SecretString) -> Option<Self> {
-        let bytes = STANDARD.decode(text.expose_secret().trim()).ok()?;
-        let key = UnboundKey::new(&CHACHA20_POLY1305, &bytes).ok()?;
-        Some(Self(LessSafeKey::new(key)))
-    }
-
-    /// Decrypts a secret that was sealed under this name; `None` if the key is different, or the
-    /// secret was modified.
-    pub(super) fn open(&self, name: &str, sealed: &[u8]) -> Option<Vec<u8>> {
-        let (nonce, text) = sealed.split_at_checked(NONCE_LEN)?;
-        let nonce = Nonce::try_assume_unique_for_key(nonce).ok()?;
-        let mut text = text.to_vec();
-        let plain = self.0.open_in_place(nonce, Aad::from(name), &mut text);
-        plain.ok().map(|plain| plain.to_vec())
-    }
-
-    /// # Errors
-    ///
-    /// Fails if the text is too large, or the system cannot provide random numbers.
-    pub(super) fn seal(&self, name: &str, plain: &[u8]) -> io::Result<Vec<u8>> {
-        let nonce = random_bytes::<NONCE_LEN>()?;
-        let (sealing, mut text) = (Nonce::assume_unique_for_key(nonce), plain.to_vec());
-        let sealed = (self.0).seal_in_place_append_tag(sealing, Aad::from(name), &mut text);
-        sealed.map_err(|_| io::Error::other("it is too large"))?;
-        Ok([&nonce[..], &text].concat())
-    }
+/// Returns the cipher of a key in its text form; `None` if the text is not a key.
+pub(super) fn cipher_of(text: &SecretString) -> Option<Cipher> {
+    let bytes = STANDARD.decode(text.expose_secret().trim()).ok()?;
+    Some(Cipher::new(&bytes.try_into().ok()?))
 }
 
 /// Generates a key in its text form.

@@ -13,8 +13,9 @@ use std::time::Duration;
 use secrecy::{ExposeSecret as _, SecretString};
 use tokio::time::Instant;
 
-use super::key::{Cipher, VaultKey, new_key};
+use super::key::{VaultKey, cipher_of, new_key};
 use super::names_in;
+use crate::cipher::Cipher;
 use crate::store::{private_file, write_private};
 
 /// Sealed with the key.
@@ -134,7 +135,7 @@ impl<'v> KeyRing<'v> {
         lock: File,
     ) -> io::Result<Self> {
         let current = key.read()?;
-        let current = current.and_then(|text| Some((text.clone(), Cipher::of(&text)?)));
+        let current = current.and_then(|text| Some((text.clone(), cipher_of(&text)?)));
         let sealed = fs::read(data_dir.join(PREVIOUS)).ok();
         let opened = current.as_ref().zip(sealed);
         let opened = opened.and_then(|((_, cipher), sealed)| cipher.open(PREVIOUS, &sealed));
@@ -144,7 +145,7 @@ impl<'v> KeyRing<'v> {
             directory,
             key,
             current,
-            previous: previous.and_then(|text| Cipher::of(&text.into())),
+            previous: previous.and_then(|text| cipher_of(&text.into())),
             lock,
         })
     }
@@ -209,7 +210,7 @@ impl<'v> KeyRing<'v> {
         }
         write_durably(path, format!("{}\n", text.expose_secret()).as_bytes())?;
         self.previous = self.current.take().map(|(_, cipher)| cipher);
-        self.current = Cipher::of(text).map(|cipher| (text.clone(), cipher));
+        self.current = cipher_of(text).map(|cipher| (text.clone(), cipher));
         Ok(())
     }
 
@@ -220,7 +221,7 @@ impl<'v> KeyRing<'v> {
     /// Returns the system's error.
     pub(super) fn keep_previous(&self, old: &SecretString, new: &SecretString) -> io::Result<()> {
         let none = || io::Error::other("the key is not 32 bytes in base64");
-        let cipher = Cipher::of(new).ok_or_else(none)?;
+        let cipher = cipher_of(new).ok_or_else(none)?;
         let sealed = cipher.seal(PREVIOUS, old.expose_secret().trim().as_bytes())?;
         write_durably(&self.data_dir.join(PREVIOUS), &sealed)
     }

@@ -10,7 +10,7 @@ use std::path::PathBuf;
 
 use secrecy::SecretString;
 
-use super::key::{Cipher, VaultKey, new_key};
+use super::key::{VaultKey, cipher_of, new_key};
 use super::key_ring::{KeyRing, write_durably};
 use super::names_in;
 
@@ -121,7 +121,7 @@ fn begin(
         step()?;
         return ring.replace_key(&fresh).map(|()| false);
     };
-    let cipher = Cipher::of(old);
+    let cipher = cipher_of(old);
     let cipher = cipher.ok_or_else(|| io::Error::other("the old key is not 32 bytes in base64"))?;
     let is_old = place.directories.iter().all(|directory| {
         let names = names_in(directory);

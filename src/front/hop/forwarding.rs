@@ -1,54 +1,38 @@
 //! Carries out the decisions about one request: reads its body, finds the owner of its session,
 //! sends it there, and waits while no replica can serve it.
 
-use std::pin::pin;
 use std::time::Duration;
 
 use actix_http::BoxedPayloadStream;
+use actix_web::http::Method;
 use actix_web::http::header::CONTENT_LENGTH;
-use actix_web::http::{Method, StatusCode};
 use actix_web::{FromRequest as _, HttpRequest, HttpResponse, web};
 use bytes::Bytes;
-use futures_util::future::{Either, FutureExt as _, ready, select};
+use futures_util::future::ready;
 use futures_util::stream::once;
 use tokio::time::{Instant, sleep};
 
-use super::answer::{self, Streaming};
-use super::headers::{self, Hopped, Origin};
-use super::interrupted::{self, Message};
-use super::known::{HeldRequest, KnownSessions};
-use super::{Routed, hopped};
+use super::headers::{self, Hopped};
+use super::known::{KnownSessions, LOOK_EVERY, Patience};
+use super::sending::{Outgoing, Sent};
+use super::{Routed, hopped, own_copy, unavailable};
 use crate::cluster::{
     Action, Attempt, Cluster, Finding, FoundRecord, REPLICAS_MAX, ReplicaNumber, ReplicaRef,
     StoredRecord,
 };
-use crate::front::http::client_address::client_address;
+use crate::front::http::body;
 use crate::front::http::handler::{check_host_and_origin, peer};
 use crate::front::http::headers::header_text;
-use crate::front::http::tcp_server::CertifiedClient;
-use crate::front::http::{body, respond};
 use crate::front::intake::RequestFailure;
-use crate::front::settings::FrontSettings;
-use crate::front::state::Front;
-use crate::id::{Holder, Peer, Principal, SessionId};
-use crate::protocol::{ErrorKind, Failure};
+use crate::id::{Holder, Principal, SessionId};
 use crate::sessions::Moves;
-use crate::transport::{PeerAnswer, PeerClient, PeerError, PeerRequest};
-
-/// How long a held request waits before it looks again.
-const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// How long a forwarded request waits for this replica's copy to be confirmed.
 const CONFIRM_WITHIN: Duration = Duration::from_secs(1);
 
-/// How much longer than `member_ttl` a request is held.
-const HOLD_MORE: Duration = Duration::from_secs(2);
-
 /// One request of a session that is not served here.
 pub(super) struct Forwarding<'a> {
-    pub(super) request: &'a HttpRequest,
-    pub(super) front: &'a Front,
-    pub(super) settings: &'a FrontSettings,
+    pub(super) outgoing: Outgoing<'a>,
     pub(super) known: &'a KnownSessions,
     pub(super) id: SessionId,
 }
@@ -58,8 +42,7 @@ struct Search<'k> {
     record: FoundRecord,
     stored: Option<StoredRecord>,
     attempt: Option<(ReplicaRef, Attempt)>,
-    held: Option<HeldRequest<'k>>,
-    deadline: Instant,
+    patience: Patience<'k>,
 }
 
 impl Search<'_> {
@@ -79,37 +62,33 @@ enum RouteStep {
     Wait,
 }
 
-/// How sending a request to another replica ended.
-enum Sent {
-    Answered(HttpResponse),
-    NotOwner,
-    Unreachable(String),
-}
-
 impl Forwarding<'_> {
     /// Routes the request. If it is served here, its body is put back into the payload.
     pub(super) async fn run(self, payload: &mut web::Payload) -> Routed {
-        let Some(moves) = self.front.sessions.moves() else {
+        let Some(moves) = self.outgoing.front.sessions.moves() else {
             return Ok(None);
         };
         // An absolute URI is not forwarded, so its host is checked here.
-        check_host_and_origin(self.request, self.settings)?;
-        if let Some(hopped) = hopped(self.request) {
+        check_host_and_origin(self.outgoing.request, self.outgoing.settings)?;
+        if let Some(hopped) = hopped(self.outgoing.request) {
             return self.route_hopped(&moves, &hopped).await;
         }
-        let holder = Holder::of(&Principal::Anonymous, peer(self.request, self.settings));
-        let mut taken = self.front.bytes.none(holder);
-        let body = match *self.request.method() {
+        let holder = Holder::of(
+            &Principal::Anonymous,
+            peer(self.outgoing.request, self.outgoing.settings),
+        );
+        let mut taken = self.outgoing.front.bytes.none(holder);
+        let body = match *self.outgoing.request.method() {
             Method::POST => {
-                let length = header_text(self.request, &CONTENT_LENGTH);
+                let length = header_text(self.outgoing.request, &CONTENT_LENGTH);
                 let announced = length.and_then(|length| length.parse().ok());
-                body::read(payload, announced, self.settings, &mut taken).await?
+                body::read(payload, announced, self.outgoing.settings, &mut taken).await?
             }
             _ => Bytes::new(),
         };
         let routed = self.route(&moves, &body).await?;
         if routed.is_none() && !body.is_empty() {
-            put_back(self.request, payload, body).await;
+            put_back(self.outgoing.request, payload, body).await;
         }
         Ok(routed)
     }
@@ -122,9 +101,7 @@ impl Forwarding<'_> {
         if is_meant && self.owns(moves, hopped.may_take).await? {
             return Ok(None);
         }
-        let mut response = respond::empty(StatusCode::MISDIRECTED_REQUEST);
-        headers::mark_not_owner(response.headers_mut());
-        Ok(Some(response))
+        Ok(Some(headers::not_owner()))
     }
 
     /// Returns whether this replica owns the session, after confirming its copy or, if it may take
@@ -163,7 +140,7 @@ impl Forwarding<'_> {
             me: cluster.me(),
             is_leaving: cluster.is_leaving(),
             birthplace: cluster.birthplace(self.id.uuid()),
-            copy: self.front.sessions.context().own_copy(self.id),
+            copy: own_copy(self.outgoing.front, self.id),
             known_owner: self.known.owner(self.id),
             record,
             attempt,
@@ -179,8 +156,7 @@ impl Forwarding<'_> {
             },
             stored: None,
             attempt: None,
-            held: None,
-            deadline: Instant::now() + cluster.member_ttl() + HOLD_MORE,
+            patience: Patience::new(self.known, cluster),
         };
         loop {
             let finding = self.finding(moves, search.record, search.attempt);
@@ -191,7 +167,7 @@ impl Forwarding<'_> {
                 RouteStep::Again => {}
                 RouteStep::Wait => {
                     search.forget();
-                    self.wait(&mut search).await?;
+                    search.patience.wait().await?;
                 }
             }
         }
@@ -207,7 +183,7 @@ impl Forwarding<'_> {
         let cluster = moves.replicas.cluster();
         Ok(match action {
             Action::Serve => RouteStep::Serve,
-            Action::Hop(to) => match self.send(cluster, to, body, false).await? {
+            Action::Hop(to) => match self.outgoing.send(cluster, to, body, false).await? {
                 Sent::Answered(response) => {
                     self.known.set_owner(self.id, to);
                     RouteStep::Answered(response)
@@ -267,31 +243,13 @@ impl Forwarding<'_> {
                 "this replica is leaving, and there is no other",
             ));
         };
-        Ok(match self.send(cluster, to, body, true).await? {
+        Ok(match self.outgoing.send(cluster, to, body, true).await? {
             Sent::Answered(response) => {
                 self.known.set_owner(self.id, to);
                 RouteStep::Answered(response)
             }
             Sent::NotOwner | Sent::Unreachable(_) => RouteStep::Wait,
         })
-    }
-
-    /// Waits a moment.
-    ///
-    /// # Errors
-    ///
-    /// Fails if the request was held for too long, or too many are held.
-    async fn wait<'s>(&'s self, search: &mut Search<'s>) -> Result<(), RequestFailure> {
-        if search.held.is_none() {
-            search.held = self.known.hold();
-        }
-        if search.held.is_none() || Instant::now() >= search.deadline {
-            return Err(unavailable(
-                "the replica that owns the session does not answer",
-            ));
-        }
-        sleep(LOOK_EVERY).await;
-        Ok(())
     }
 
     async fn read(&self, moves: &Moves<'_>) -> (FoundRecord, Option<StoredRecord>) {
@@ -331,96 +289,6 @@ impl Forwarding<'_> {
         let confirmed = moves.confirm(self.id).await;
         confirmed.map_err(|_| unavailable("the engine of the cluster is unavailable"))
     }
-
-    /// Sends the request to another replica.
-    ///
-    /// # Errors
-    ///
-    /// Fails if the connection broke after the request was sent, and the request could have run.
-    async fn send(
-        &self,
-        cluster: &Cluster,
-        to: ReplicaRef,
-        body: &Bytes,
-        may_take: bool,
-    ) -> Result<Sent, RequestFailure> {
-        let Some(member) = cluster.member(to.number) else {
-            return Ok(Sent::Unreachable("it left".to_owned()));
-        };
-        let origin = origin(self.request, self.settings);
-        let headers = headers::of_request(self.request.headers(), &origin, to, may_take);
-        let path = self.request.uri().path_and_query();
-        let request = PeerRequest {
-            method: self.request.method(),
-            authority: member.address(),
-            path: path.map_or("/", |path| path.as_str()),
-            headers: &headers,
-            body: body.clone(),
-        };
-        let client = PeerClient::of_worker(&cluster.hop_client_tls());
-        let sending = async {
-            match client.send(&request).await {
-                Ok(answer) if headers::is_not_owner(&answer.headers) => Ok(Sent::NotOwner),
-                Ok(answer) => self.relay(answer, (cluster, to), body).await,
-                Err(PeerError::NotSent(why)) => Ok(Sent::Unreachable(why)),
-                Err(PeerError::Broken(why)) => broken(body, why),
-            }
-        };
-        // A frozen replica keeps its connections open.
-        match select(pin!(sending), pin!(cluster.until_gone(to))).await {
-            Either::Left((sent, _)) => sent,
-            Either::Right(((), _)) => broken(body, "the replica is gone".to_owned()),
-        }
-    }
-
-    async fn relay(
-        &self,
-        answer: PeerAnswer,
-        (cluster, from): (&Cluster, ReplicaRef),
-        body: &Bytes,
-    ) -> Result<Sent, RequestFailure> {
-        let is_stream = answer::is_stream(&answer.headers);
-        let cluster = cluster.clone();
-        let streaming = || Streaming {
-            gone: async move { cluster.until_gone(from).await }.boxed_local(),
-            last_event: is_stream.then(|| last_event(body)).flatten(),
-            closing: (*self.request.method() == Method::GET)
-                .then(|| Box::pin(self.front.closing.clone().cancelled_owned())),
-            _in_flight: self.front.in_flight.token(),
-        };
-        match answer::response(answer, streaming).await {
-            Ok(response) => Ok(Sent::Answered(response)),
-            Err(why) => broken(body, why),
-        }
-    }
-}
-
-/// The event that ends the stream of a call's answer if it breaks off.
-fn last_event(body: &Bytes) -> Option<Bytes> {
-    match Message::of(body) {
-        Message::Call(Some(id)) => Some(interrupted::last_event(&id)),
-        Message::Call(None) | Message::Repeatable => None,
-    }
-}
-
-fn broken(body: &Bytes, why: String) -> Result<Sent, RequestFailure> {
-    match Message::of(body) {
-        Message::Repeatable => Ok(Sent::Unreachable(why)),
-        Message::Call(id) => Err(RequestFailure {
-            failure: interrupted::replica_lost(),
-            id,
-        }),
-    }
-}
-
-/// Returns what the other replica cannot see itself.
-fn origin(request: &HttpRequest, settings: &FrontSettings) -> Origin {
-    let certified = request.conn_data::<CertifiedClient>();
-    Origin {
-        client: client_address(request),
-        is_local: peer(request, settings) == Peer::Local,
-        principal: certified.map(|CertifiedClient(principal)| principal.clone()),
-    }
 }
 
 /// Returns a replica that stays.
@@ -430,12 +298,6 @@ fn another(cluster: &Cluster) -> Option<ReplicaRef> {
     let mut members = numbers.filter_map(|number| cluster.member(number));
     let staying = members.find(|member| member.is_living && !member.is_leaving())?;
     Some(staying.replica())
-}
-
-pub(super) fn unavailable(why: &str) -> RequestFailure {
-    let message = format!("{why}; the request was not run: retry");
-    let failure = Failure::new(ErrorKind::ReplicaUnavailable, message);
-    failure.retry_after_ms(1000).into()
 }
 
 /// Puts a body back that was read before it turned out that the request is served here.

@@ -3,13 +3,15 @@
 use std::net::{IpAddr, Ipv4Addr};
 
 use actix_web::dev::ServiceRequest;
+use actix_web::http::StatusCode;
 use actix_web::http::header::{self, HeaderMap, HeaderName, HeaderValue};
-use actix_web::{HttpMessage as _, HttpRequest};
+use actix_web::{HttpMessage as _, HttpRequest, HttpResponse};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 
 use crate::cluster::ReplicaRef;
 use crate::front::http::headers::value;
+use crate::front::http::respond;
 use crate::id::{ForwardedClient, Principal};
 
 /// The address of the client.
@@ -150,9 +152,12 @@ fn end_to_end(headers: &HeaderMap) -> HeaderMap {
     sent
 }
 
-/// Marks the answer of a replica that does not own the session.
-pub(super) fn mark_not_owner(headers: &mut HeaderMap) {
+/// Returns the answer of a replica that does not own the session.
+pub(super) fn not_owner() -> HttpResponse {
+    let mut response = respond::empty(StatusCode::MISDIRECTED_REQUEST);
+    let headers = response.headers_mut();
     headers.insert(NOT_OWNER, HeaderValue::from_static("1"));
+    response
 }
 
 pub(super) fn is_not_owner(headers: &HeaderMap) -> bool {

@@ -2,9 +2,10 @@
 
 use bytes::Bytes;
 
+use crate::calls::replica_lost;
 use crate::front::encode;
 use crate::front::intake;
-use crate::protocol::{Envelope, ErrorKind, Failure, Method, RequestId};
+use crate::protocol::{Envelope, Method, RequestId};
 
 /// A message of a client, as far as its repetition is concerned.
 pub(super) enum Message {
@@ -50,12 +51,6 @@ fn is_read(method: &Method) -> bool {
             | Method::LoggingSetLevel
             | Method::TasksGet
     )
-}
-
-/// Returns the failure of a call whose replica was lost.
-pub(super) fn replica_lost() -> Failure {
-    let message = "the replica that served the call was lost before it answered; the call may have run, and no replica repeats it";
-    Failure::new(ErrorKind::ReplicaLost, message)
 }
 
 /// Returns the last event of a stream that broke before it answered this request.

@@ -4,9 +4,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep};
 
-use crate::cluster::ReplicaRef;
+use super::unavailable;
+use crate::cluster::{Cluster, ReplicaRef};
+use crate::front::intake::RequestFailure;
 use crate::id::{QuickCache, SessionId, quick_cache};
 
 /// Maximum number of sessions whose owner is remembered.
@@ -77,6 +79,45 @@ pub(super) struct HeldRequest<'k>(&'k KnownSessions);
 impl Drop for HeldRequest<'_> {
     fn drop(&mut self) {
         self.0.held.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// How long a held request waits before it looks again.
+pub(super) const LOOK_EVERY: Duration = Duration::from_millis(100);
+
+/// How much longer than `member_ttl` a request is held.
+const HOLD_MORE: Duration = Duration::from_secs(2);
+
+/// How long one request is held.
+pub(super) struct Patience<'k> {
+    known: &'k KnownSessions,
+    held: Option<HeldRequest<'k>>,
+    deadline: Instant,
+}
+
+impl<'k> Patience<'k> {
+    pub(super) fn new(known: &'k KnownSessions, cluster: &Cluster) -> Self {
+        Self {
+            known,
+            held: None,
+            deadline: Instant::now() + cluster.member_ttl() + HOLD_MORE,
+        }
+    }
+
+    /// Waits a moment.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the request was held for too long, or too many are held.
+    pub(super) async fn wait(&mut self) -> Result<(), RequestFailure> {
+        if self.held.is_none() {
+            self.held = self.known.hold();
+        }
+        if self.held.is_none() || Instant::now() >= self.deadline {
+            return Err(unavailable("the replica that owns it does not answer"));
+        }
+        sleep(LOOK_EVERY).await;
+        Ok(())
     }
 }
 

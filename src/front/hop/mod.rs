@@ -6,6 +6,8 @@ mod forwarding;
 mod headers;
 mod interrupted;
 mod known;
+mod sealed;
+mod sending;
 
 use std::sync::Arc;
 
@@ -18,10 +20,13 @@ use crate::front::intake::RequestFailure;
 use crate::front::settings::FrontSettings;
 use crate::front::state::Front;
 use crate::id::SessionId;
-use crate::protocol::{Era, Revision};
+use crate::protocol::{Era, ErrorKind, Failure, Revision};
+use crate::sessions::SessionlessRequest;
 use forwarding::Forwarding;
 pub(super) use headers::{hopped, note};
 pub(super) use known::KnownSessions;
+use sealed::SealedForwarding;
+pub(super) use sending::Outgoing;
 
 /// The path at which a replica answers other replicas that it is alive.
 pub(super) const PING: &str = "/ping";
@@ -39,7 +44,7 @@ pub(super) async fn ping(answer: web::Data<PingAnswer>) -> HttpResponse {
 
 /// Returns the failure of a request to a replica that has not joined its cluster yet.
 pub(super) fn not_joined() -> RequestFailure {
-    forwarding::unavailable("this replica has not joined the cluster yet")
+    unavailable("this replica has not joined the cluster yet")
 }
 
 /// Returns how to route a request of a session that is not served here; `None` if it is served
@@ -61,15 +66,60 @@ pub(super) fn route<'a>(
     if revision.is_some_and(|revision| revision.era() == Era::Modern) {
         return None;
     }
-    if front.sessions.context().own_copy(id) == OwnCopy::Confirmed {
-        return None;
-    }
+    let outgoing = Outgoing::new(request, front, settings);
+    forward(outgoing, payload, known, id)
+}
+
+/// Returns how to route a request of HTTP+SSE; `None` if its channel or session is here, or there is
+/// no cluster.
+pub(super) fn route_channel<'a>(
+    outgoing: Outgoing<'a>,
+    payload: &'a mut web::Payload,
+    id: Option<SessionId>,
+) -> Option<LocalBoxFuture<'a, Routed>> {
+    forward(outgoing, payload, outgoing.known()?, id?)
+}
+
+fn forward<'a>(
+    outgoing: Outgoing<'a>,
+    payload: &'a mut web::Payload,
+    known: &'a KnownSessions,
+    id: SessionId,
+) -> Option<LocalBoxFuture<'a, Routed>> {
+    let is_here = own_copy(outgoing.front, id) == OwnCopy::Confirmed;
     let forwarding = Forwarding {
-        request,
-        front,
-        settings,
+        outgoing,
         known,
         id,
     };
-    Some(forwarding.run(payload).boxed_local())
+    (!is_here).then(|| forwarding.run(payload).boxed_local())
+}
+
+/// This replica's copy of a session. A channel of HTTP+SSE has none until its client initializes it.
+fn own_copy(front: &Front, id: SessionId) -> OwnCopy {
+    match front.sessions.context().own_copy(id) {
+        OwnCopy::None if front.channels.find(id).is_some() => OwnCopy::Confirmed,
+        copy => copy,
+    }
+}
+
+/// Returns how to route a request without a session whose state or task id names another replica;
+/// `None` if it is served here.
+pub(super) fn route_sealed<'a>(
+    outgoing: Outgoing<'a>,
+    sessionless: &SessionlessRequest<'_>,
+) -> Option<LocalBoxFuture<'a, Routed>> {
+    let forwarding = SealedForwarding {
+        outgoing,
+        known: outgoing.known()?,
+        number: outgoing.front.sessions.elsewhere(sessionless)?,
+    };
+    let body = sessionless.request.frame.as_bytes().clone();
+    Some(forwarding.run(body).boxed_local())
+}
+
+fn unavailable(why: &str) -> RequestFailure {
+    let message = format!("{why}; the request was not run: retry");
+    let failure = Failure::new(ErrorKind::ReplicaUnavailable, message);
+    failure.retry_after_ms(1000).into()
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use actix_web::body::BoxBody;
 use actix_web::http::header::HeaderMap;
 use actix_web::{HttpRequest, HttpResponse};
-use futures_util::future::{Either, ready};
+use futures_util::future::{Either, FutureExt as _, ready};
 
 use super::caller_cache::{CallerCache, meta_key_of};
 use super::handler::{panicked, peer, worker};
@@ -19,6 +19,7 @@ use crate::bridge::headers::{self, HttpHeaders, McpHeaders};
 use crate::bridge::meta::RequestMeta;
 use crate::calls::{ClientReply, RunningRequest};
 use crate::downstream::{Caller, ClientInfo};
+use crate::front::hop::{self, Outgoing};
 use crate::front::intake::RequestFailure;
 use crate::front::settings::FrontSettings;
 use crate::front::state::Front;
@@ -54,7 +55,7 @@ pub(super) fn serve<'a>(
         arbiter: worker(http),
         accepts_stream,
     };
-    Either::Right(run(sessionless, front, settings))
+    Either::Right(run(http, sessionless, front, settings))
 }
 
 /// Answers `initialize` of a client that gets no session (`gateway.stateless`).
@@ -119,7 +120,7 @@ pub(super) async fn serve_legacy(
         arbiter: worker(http),
         accepts_stream,
     };
-    run(sessionless, front, settings).await
+    run(http, sessionless, front, settings).await
 }
 
 /// Returns the revision of a request. Without the header it is 2025-03-26, the last revision before
@@ -129,7 +130,32 @@ fn revision(http: &HttpRequest) -> Result<Revision, Failure> {
     version.map_or(Ok(Revision::V2025_03_26), parse_revision)
 }
 
+/// Serves a request here, or at the replica that its state or task id names.
 fn run<'a>(
+    http: &'a HttpRequest,
+    sessionless: SessionlessRequest<'a>,
+    front: &'a Front,
+    settings: &'a FrontSettings,
+) -> impl Future<Output = Result<HttpResponse, RequestFailure>> + 'a {
+    let outgoing = Outgoing::new(http, front, settings);
+    let Some(routing) = hop::route_sealed(outgoing, &sessionless) else {
+        return Either::Left(run_here(sessionless, front, settings));
+    };
+    let id = sessionless.request.id.clone();
+    let routed = async move {
+        let routed = routing.await.map_err(|refused| RequestFailure {
+            id: Some(id),
+            ..refused
+        });
+        match routed? {
+            Some(answer) => Ok(answer),
+            None => run_here(sessionless, front, settings).await,
+        }
+    };
+    Either::Right(routed.boxed_local())
+}
+
+fn run_here<'a>(
     sessionless: SessionlessRequest<'a>,
     front: &'a Front,
     settings: &'a FrontSettings,

@@ -18,11 +18,12 @@ use actix_web::http::header::{self, HeaderValue};
 use actix_web::http::{Method, StatusCode};
 use actix_web::{HttpRequest, HttpResponse, web};
 use bytes::Bytes;
-use futures_util::{StreamExt as _, TryFutureExt as _, stream};
+use futures_util::{StreamExt as _, stream};
 use tokio::time::sleep;
 use url::form_urlencoded;
 
 use super::channel::ChannelParts;
+use super::hop::{self, Outgoing};
 use super::http::accept::AcceptedTypes;
 use super::http::client_address::client_address;
 use super::http::entrance;
@@ -52,9 +53,13 @@ const INITIALIZE_MAX: Duration = Duration::from_secs(60);
 const WRITE_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Handles requests to `/sse`.
-pub(super) async fn stream(request: HttpRequest, gate: web::Data<FrontGate>) -> HttpResponse {
+pub(super) async fn stream(
+    request: HttpRequest,
+    mut payload: web::Payload,
+    gate: web::Data<FrontGate>,
+) -> HttpResponse {
     let front = gate.front().await;
-    let opening = pin!(open(&request, front, &gate).map_err(RequestFailure::from));
+    let opening = pin!(open(&request, &mut payload, front, &gate));
     run_handler(&request, front, HeaderValue::from_static("GET"), opening).await
 }
 
@@ -71,27 +76,35 @@ pub(super) async fn messages(
 
 async fn open(
     request: &HttpRequest,
+    payload: &mut web::Payload,
     front: &Front,
     gate: &web::Data<FrontGate>,
-) -> Result<HttpResponse, Failure> {
+) -> Result<HttpResponse, RequestFailure> {
     let settings = front.settings.load_full();
+    let last_event_id = header_text(request, &LAST_EVENT_ID).and_then(SseEventId::parse);
+    let last_channel = last_event_id.map(|last| last.channel);
+    let outgoing = Outgoing::new(request, front, &settings);
+    if let Some(routing) = hop::route_channel(outgoing, payload, last_channel)
+        && let Some(answer) = routing.await?
+    {
+        return Ok(answer);
+    }
     let identity = authenticate(request, front, &settings)?.await?;
     let owner = SessionOwner {
         principal: identity.principal,
         view: entrance::view(request, front)?,
     };
     if !settings.legacy_sse {
-        return Err(legacy_sse_disabled());
+        return Err(legacy_sse_disabled().into());
     }
     if *request.method() != Method::GET {
-        return Err(answers_only(request, "GET"));
+        return Err(answers_only(request, "GET").into());
     }
     refuse_if_shutting_down(front.is_closing())?;
     if !AcceptedTypes::of(header_text(request, &header::ACCEPT)).events {
         let message = "`Accept` must allow text/event-stream: GET opens an event stream";
-        return Err(Failure::new(ErrorKind::NotAcceptable, message));
+        return Err(Failure::new(ErrorKind::NotAcceptable, message).into());
     }
-    let last_event_id = header_text(request, &LAST_EVENT_ID).and_then(SseEventId::parse);
     let known = match last_event_id {
         Some(last) => find_known(request, front, &owner, last.channel).await?,
         None => None,
@@ -210,10 +223,17 @@ async fn receive(
     front: &Front,
 ) -> Result<HttpResponse, RequestFailure> {
     let settings = front.settings.load_full();
+    let id = session_id(request);
+    let outgoing = Outgoing::new(request, front, &settings);
+    if let Some(routing) = hop::route_channel(outgoing, &mut payload, id)
+        && let Some(answer) = routing.await?
+    {
+        return Ok(answer);
+    }
     let identity = authenticate(request, front, &settings)?.await?;
     note_user(&identity, request, &settings);
     let principal = identity.principal;
-    let channel = session_id(request).and_then(|id| front.channels.find(id));
+    let channel = id.and_then(|id| front.channels.find(id));
     let channel = channel.filter(|sse| is_owner(request, sse.channel.owner(), &principal, front));
     if channel.is_none() && !settings.legacy_sse {
         return Err(legacy_sse_disabled().into());

@@ -98,7 +98,7 @@ impl Drop for SseReader {
 pub(in crate::front) struct SseChannels(Mutex<HashMap<SessionId, Arc<SseChannel>>>);
 
 impl SseChannels {
-    pub(super) fn find(&self, id: SessionId) -> Option<Arc<SseChannel>> {
+    pub(in crate::front) fn find(&self, id: SessionId) -> Option<Arc<SseChannel>> {
         self.0.lock().get(&id).cloned()
     }
 

@@ -161,7 +161,7 @@ fn sealing_keys(outage: &Outage) -> Arc<SealingKeys> {
     let store: Arc<dyn Store> = Arc::new(outage.clone());
     let key = store.put("sealing/key", Bytes::from_static(&[7; 32]), None);
     key.now_or_never().unwrap().unwrap();
-    let keys = SealingKeys::load(store, || WALL_CLOCK.get());
+    let keys = SealingKeys::load(store, || WALL_CLOCK.get(), None);
     keys.now_or_never().unwrap().unwrap()
 }
 

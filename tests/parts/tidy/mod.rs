@@ -34,6 +34,7 @@ const LAYERS: &[(&str, u8)] = &[
     ("id", 0),
     ("masking", 0),
     ("memory", 0),
+    ("cipher", 1),
     ("protocol", 1),
     ("sandbox", 1),
     ("telemetry", 1),

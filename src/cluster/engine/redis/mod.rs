@@ -62,12 +62,14 @@ impl RedisEngine {
             command.arg(order.replica.to_string()).arg(order.term.0);
             command
         };
+        let written = |act, record: &[u8], ttl| {
+            let mut command = call(act);
+            command.arg(record).arg(lifetime(ttl));
+            command
+        };
         match order.act {
-            RecordAct::Save { record, ttl } => {
-                let mut command = call("save");
-                command.arg(&record[..]).arg(lifetime(ttl));
-                command
-            }
+            RecordAct::Open { record, ttl } => written("open", &record, ttl),
+            RecordAct::Save { record, ttl } => written("save", &record, ttl),
             RecordAct::Field { name, value } => {
                 let mut command = call("field");
                 command.arg(format!("f{name}")).arg(value.as_deref());

@@ -9,7 +9,7 @@ use std::sync::LazyLock;
 use redis::Script;
 
 /// The key is the record. Arguments: what to do, the replica, the term that it knows; then for
-/// `save` the record and its lifetime, for `field` a name and a value if it is not removed, and for
+/// `open` and `save` the record and its lifetime, for `field` a name and a value if it is not removed, and for
 /// `claim` the expected owner. Answers status, term and owner; the status is 1 for done, 0 for
 /// refused, -1 for missing.
 pub(super) static RECORD: LazyLock<Script> = LazyLock::new(|| {
@@ -19,8 +19,8 @@ local key, act, replica, term = KEYS[1], ARGV[1], ARGV[2], tonumber(ARGV[3])
 local h = redis.call('HMGET', key, 't', 'o', 'l')
 local stored, owner = tonumber(h[1] or '0'), h[2]
 local is_own = stored == term and owner == replica
-if act == 'save' then
-  if stored >= term and not is_own then return {0, h[1], owner} end
+if act == 'save' or act == 'open' then
+  if h[1] and act == 'open' or stored >= term and not is_own then return {0, h[1], owner} end
   if not is_own then redis.call('DEL', key) end
   redis.call('HSET', key, 't', ARGV[3], 'o', replica, 'r', ARGV[4], 'l', ARGV[5])
   redis.call('PEXPIRE', key, ARGV[5])
