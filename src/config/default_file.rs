@@ -90,7 +90,7 @@ pub fn default_file() -> String {
             }
             None => {
                 text.push('\n');
-                gateway_key(&mut text, &key);
+                gateway_key(&mut text, key);
             }
         }
     }

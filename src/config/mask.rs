@@ -204,7 +204,7 @@ struct KeyNames {
 impl KeyNames {
     fn of_all_tables() -> Self {
         let mut names = Self::default();
-        names.add(&keys::tables());
+        names.add(keys::tables());
         names
     }
 
@@ -387,7 +387,7 @@ mod tests {
     #[test]
     fn secret_keys_are_masked_in_valid_and_broken_toml() {
         let (tables, mut files) = (keys::tables(), Vec::new());
-        secret_keys_below(&tables, &[], &mut files);
+        secret_keys_below(tables, &[], &mut files);
         for key in ["client_secret", "key", "env", "headers", "keys"] {
             let written = format!("\n{key} =");
             assert!(files.iter().any(|file| file.contains(&written)), "{key}");

@@ -57,7 +57,8 @@ impl SandboxHost {
 
     /// Asks the kernel, at the first time. A gateway whose servers all are behind URLs need not ask.
     pub async fn detect(&self) -> &KernelSupport {
-        self.0.support.get_or_init(kernel_support).await
+        let support = self.0.support.get_or_init(|| Box::pin(kernel_support()));
+        support.await
     }
 
     /// The result of [`Self::detect`]; before that, a kernel that offers nothing.
