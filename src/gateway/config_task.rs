@@ -72,7 +72,7 @@ impl ConfigTask {
                         _ => self.apply(reading).await,
                     }
                 }
-                Some(request) = self.requests.recv() => self.carry_out(request).await,
+                Some(request) = self.requests.recv() => Box::pin(self.carry_out(request)).await,
                 Some(()) = self.hangup.signal.recv() => {
                     if self.hangup.has_lost_terminal() {
                         return;
