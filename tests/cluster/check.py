@@ -12,7 +12,7 @@ import threading
 import time
 from pathlib import Path
 
-from client import Channel, Session, Sessionless
+from client import Channel, Session, Sessionless, retried
 from load import HANG_SECONDS, Load, check_runs
 from machine import Engine, Machine, Sentinel, wait_until
 
@@ -391,7 +391,8 @@ def planned_fail_over(machine):
         watched.engine.first.kill()
         watched.replicas[0].kill()
         for session in load.sessions + opened:
-            answer = session.call(watched.replicas[1].port, "run", {"token": f"moved-{session.id}"})
+            token = f"moved-{session.id}"
+            answer = retried(lambda: session.call(watched.replicas[1].port, "run", {"token": token}))
             assert answer.result(), answer
     finally:
         watched.stop()

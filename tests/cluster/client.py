@@ -79,6 +79,15 @@ def read(link, response, begun):
         return Answer(response.status, headers, body, time.monotonic() - begun)
 
 
+def retried(send, seconds=10):
+    """The answer to a request, which is repeated while the gateway asks for that. Beats and answers of
+    the engine are late on a busy machine."""
+    until = time.monotonic() + seconds
+    while (answer := send()).code() == "replica_unavailable" and time.monotonic() < until:
+        time.sleep(0.2)
+    return answer
+
+
 class Sessionless:
     """A client of 2026-07-28, whose requests belong to no session."""
 
@@ -159,10 +168,10 @@ class Session:
             "capabilities": capabilities or {},
             "clientInfo": {"name": "cluster-test", "version": "1"},
         }
-        self.opened = self.request(port, "initialize", params)
+        self.opened = retried(lambda: self.request(port, "initialize", params))
         assert self.opened.status == 200, self.opened
         self.id = self.opened.headers["mcp-session-id"]
-        initialized = self.post(port, {"method": "notifications/initialized"})
+        initialized = retried(lambda: self.post(port, {"method": "notifications/initialized"}))
         assert initialized.status == 202, initialized
 
     def headers(self):
