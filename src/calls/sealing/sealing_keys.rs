@@ -35,11 +35,16 @@ pub struct SealingKeys {
 }
 
 pub(super) struct StateSealer {
-    /// The keys of a single gateway, which persist.
-    keys: Option<StateKeys>,
-    /// The period whose keys of the cluster are in use.
-    period: Option<u64>,
+    origin: KeyOrigin,
     pub(super) sealer: Sealer,
+}
+
+/// The origin of the keys that seal states.
+enum KeyOrigin {
+    /// Random keys of a single gateway, which persist.
+    Stored(StateKeys),
+    /// Keys that a cluster derives from its secret for one period.
+    Derived { cluster: Cluster, period: u64 },
 }
 
 impl SealingKeys {
@@ -91,22 +96,24 @@ impl SealingKeys {
     /// expired.
     pub(super) fn change_if_due(self: &Arc<Self>, settings: &SessionSettings) {
         let every = settings.state_key_every.max(settings.answer_timeout);
-        if let Some(cluster) = &self.cluster {
-            let period = self.now() / every.as_secs().max(1);
-            if self.states.load().period != Some(period) {
-                let states = StateSealer::of(cluster, period);
-                self.states.store(Arc::new(states));
+        let states = self.states.load();
+        match &states.origin {
+            KeyOrigin::Derived { cluster, period } => {
+                let now = self.now() / every.as_secs().max(1);
+                if *period != now {
+                    self.states.store(Arc::new(StateSealer::of(cluster, now)));
+                }
             }
-            return;
+            KeyOrigin::Stored(keys) => {
+                if self.now() >= keys.since.saturating_add(every.as_secs()) {
+                    self.change_in_background();
+                }
+            }
         }
-        let since = self
-            .states
-            .load()
-            .keys
-            .as_ref()
-            .map_or(0, |keys| keys.since);
-        let due = since.saturating_add(every.as_secs());
-        if self.now() < due || self.is_changing.swap(true, Ordering::SeqCst) {
+    }
+
+    fn change_in_background(self: &Arc<Self>) {
+        if self.is_changing.swap(true, Ordering::SeqCst) {
             return;
         }
         let keys = self.clone();
@@ -123,9 +130,9 @@ impl SealingKeys {
     /// every state.
     async fn change(&self) -> Result<(), StoreError> {
         let secret = random().map_err(no_random)?;
-        let keys = match &self.states.load().keys {
-            Some(keys) => keys.followed_by(secret, self.now()),
-            None => StateKeys::first(secret, self.now()),
+        let keys = match &self.states.load().origin {
+            KeyOrigin::Stored(keys) => keys.followed_by(secret, self.now()),
+            KeyOrigin::Derived { .. } => return Ok(()),
         };
         self.store.put(STATE_KEYS, keys.to_bytes(), None).await?;
         self.states.store(Arc::new(StateSealer::stored(keys)));
@@ -147,15 +154,16 @@ impl StateSealer {
     fn stored(keys: StateKeys) -> Self {
         Self {
             sealer: keys.sealer(),
-            keys: Some(keys),
-            period: None,
+            origin: KeyOrigin::Stored(keys),
         }
     }
 
     fn of(cluster: &Cluster, period: u64) -> Self {
         Self {
-            keys: None,
-            period: Some(period),
+            origin: KeyOrigin::Derived {
+                cluster: cluster.clone(),
+                period,
+            },
             sealer: sealer(&cluster.state_keys(period)),
         }
     }
