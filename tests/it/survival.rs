@@ -391,7 +391,11 @@ async fn a_directory_that_is_removed_is_made_again_with_what_it_held() {
         assert!(Instant::now() < deadline, "{}", gateway.log());
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
-    run(&gateway, &["status"]).await.unwrap();
+    // Its socket follows the state.
+    until("an answer to status", || async {
+        run(&gateway, &["status"]).await.ok()
+    })
+    .await;
     killed_and_started_again(&mut gateway, &mut client).await;
     let list = client.get("tools/list", json!({})).await;
     assert!(names(&list["tools"]).contains(&"one__echo"), "{list}");
