@@ -20,7 +20,6 @@ use actix_web::dev::ServerHandle;
 use actix_web::http::header;
 use actix_web::{App, HttpRequest, HttpResponse, HttpServer, web};
 use parking_lot::Mutex;
-use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
 use super::operator::Operator;
@@ -99,8 +98,7 @@ impl Scraper {
     }
 
     async fn scrape(&self) -> Scrape {
-        // Reading all processes takes long on a machine with thousands.
-        let processes = spawn_blocking(process_usage).await.unwrap_or_default();
+        let processes = process_usage().await;
         let status = self.operator.status();
         let metrics = &self.operator.state.metrics;
         let mut cpu_times = self.cpu_times.lock();

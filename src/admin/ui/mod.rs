@@ -25,7 +25,6 @@ use std::sync::{Arc, OnceLock, Weak};
 
 use actix_web::{HttpRequest, web};
 use tokio::sync::{Semaphore, SetOnce};
-use tokio::task::spawn_blocking;
 use tokio::time::sleep;
 
 use super::operator::Operator;
@@ -105,8 +104,7 @@ impl Dashboard {
 async fn watch_traffic(inner: Weak<Inner>) {
     while let Some(inner) = inner.upgrade() {
         if let Some(operator) = inner.operator.get() {
-            // Reading all processes takes long on a machine with thousands.
-            let processes = spawn_blocking(process_usage).await.unwrap_or_default();
+            let processes = process_usage().await;
             inner.traffic.look(operator.as_ref(), &processes);
         }
         drop(inner);

@@ -64,8 +64,7 @@ pub(super) fn recycle_due(servers: Arc<Servers>, random: Arc<dyn Random>) {
     let has_measured = settings.iter().any(measures);
     actix_rt::spawn(async move {
         let usage = match has_measured {
-            // Reading `/proc` of many processes takes a while.
-            true => spawn_blocking(process_usage).await.unwrap_or_default(),
+            true => process_usage().await,
             false => Vec::new(),
         };
         // Servers leave only after a moment.

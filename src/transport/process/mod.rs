@@ -3,6 +3,7 @@
 //! One module per family of systems; the rest of the crate does not know which one it runs on.
 
 use serde::{Deserialize, Serialize};
+use tokio::task::spawn_blocking;
 
 #[cfg(target_os = "linux")]
 mod cgroup_linux;
@@ -42,7 +43,9 @@ pub(crate) use tagged_other::{TaggedProcess, end, find, reap};
 #[cfg(not(unix))]
 pub(crate) use other::{ChildPipes, PipeGauge, ProcessGroup, prepare};
 #[cfg(target_os = "linux")]
-pub(crate) use usage_linux::{open_descriptors, process_usage};
+pub(crate) use usage_linux::open_descriptors;
+#[cfg(target_os = "linux")]
+use usage_linux::read_process_usage;
 
 #[cfg(unix)]
 pub(crate) use unix::{ChildPipes, PipeGauge, ProcessGroup, prepare};
@@ -72,9 +75,16 @@ pub struct Pressure {
     pub memory: f64,
 }
 
+/// Usage of all processes that can be read. It is read beside the threads that serve, because a
+/// machine can have thousands of processes.
+pub(crate) async fn process_usage() -> Vec<ProcessUsage> {
+    // A panic was reported where it happened.
+    spawn_blocking(read_process_usage).await.unwrap_or_default()
+}
+
 /// Reports nothing, because this system does not provide it.
 #[cfg(not(target_os = "linux"))]
-pub(crate) fn process_usage() -> Vec<ProcessUsage> {
+fn read_process_usage() -> Vec<ProcessUsage> {
     Vec::new()
 }
 

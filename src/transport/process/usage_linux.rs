@@ -6,8 +6,8 @@ use std::time::Duration;
 use super::ProcessUsage;
 use super::proc_stat::pids;
 
-/// Usage of all processes that can be read.
-pub(crate) fn process_usage() -> Vec<ProcessUsage> {
+/// Usage of all processes that can be read. Blocks.
+pub(super) fn read_process_usage() -> Vec<ProcessUsage> {
     let page = rustix::param::page_size() as u64;
     let ticks = rustix::param::clock_ticks_per_second();
     let pids = pids().into_iter().flatten();
@@ -63,7 +63,7 @@ mod tests {
     #[test]
     fn this_process_uses_memory() {
         let own = std::process::id();
-        let all = process_usage();
+        let all = read_process_usage();
         let own = all.iter().find(|process| process.pid == own).unwrap();
         assert!(own.rss_bytes > 100_000, "{own:?}");
         assert!(open_descriptors(own.pid) > 2);

@@ -18,7 +18,6 @@ use actix::fut::wrap_future;
 use actix::{Actor, ActorContext, ActorFutureExt, AsyncContext, Context, Handler};
 use parking_lot::Mutex;
 use serde_json::json;
-use tokio::task::spawn_blocking;
 use tokio::time::Instant;
 
 use crate::downstream::call_request::{CallEvent, Delivery};
@@ -269,9 +268,8 @@ impl Rollout {
             .is_none_or(|last| last.elapsed() >= self.every);
         if is_due && self.machine.state() == RolloutState::Watching {
             self.measured = Some(Instant::now());
-            let usage = wrap_future::<_, Self>(spawn_blocking(process_usage));
+            let usage = wrap_future::<_, Self>(process_usage());
             ctx.spawn(usage.map(|usage, rollout, ctx| {
-                let usage = usage.unwrap_or_default();
                 let Promotion { old, candidate, .. } = &rollout.promotion;
                 let measured = RolloutEvent::Measured {
                     old: memory(old, &usage),
