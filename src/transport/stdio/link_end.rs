@@ -74,8 +74,7 @@ impl TailLines {
         if self.lines.len() == LINES_MAX {
             self.lines.pop_front();
         }
-        let end = text.floor_char_boundary(KEPT_MAX);
-        let kept = text.get(..end).unwrap_or_default();
+        let kept = beginning(text);
         self.lines.push_back(kept.to_owned());
         if text.trim().is_empty() {
             return;
@@ -95,6 +94,12 @@ impl TailLines {
         let found = exit_diagnosis(self.lines.iter().map(String::as_str))?;
         Some(messages::excerpt(found.as_bytes(), REASON_MAX))
     }
+}
+
+/// The beginning of a line, which is kept and searched for reasons.
+pub(super) fn beginning(text: &str) -> &str {
+    let end = text.floor_char_boundary(KEPT_MAX);
+    text.get(..end).unwrap_or_default()
 }
 
 /// Whether a line mentions that a limit was reached.

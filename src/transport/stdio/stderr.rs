@@ -8,7 +8,7 @@ use tokio::io::AsyncReadExt as _;
 use tokio::process::ChildStderr;
 
 use super::lines::{Line, LineSplitter};
-use super::link_end::TailLines;
+use super::link_end::{TailLines, beginning};
 use super::sign_in::SignInWatch;
 use crate::sandbox::{Confinement, refusal};
 use crate::telemetry::{LogRing, LogSource};
@@ -17,9 +17,6 @@ use crate::transport::{LinkEvent, SignInPlace};
 
 /// Longest line, in bytes; a longer one is only noted.
 const LINE_MAX: usize = 64 * 1024;
-
-/// Maximum bytes of a line that are searched for a path that the sandbox refused.
-const SEARCHED_MAX: usize = 1000;
 
 /// Remarks in a server's log on paths that the sandbox refused, for programs that do not end then.
 struct RefusalRemarks {
@@ -31,8 +28,7 @@ struct RefusalRemarks {
 impl RefusalRemarks {
     fn remark(&mut self, text: &str) -> Option<&str> {
         let confinement = self.confinement.as_deref()?;
-        let searched = text.get(..text.floor_char_boundary(SEARCHED_MAX))?;
-        let remark = refusal([searched].into_iter(), confinement);
+        let remark = refusal([beginning(text)].into_iter(), confinement);
         let remark = remark.filter(|remark| self.last.as_ref() != Some(remark))?;
         Some(self.last.insert(remark))
     }
