@@ -15,7 +15,7 @@ use tokio::time::{Instant, sleep};
 use super::headers::{self, Hopped};
 use super::known::{KnownSessions, LOOK_EVERY, Patience};
 use super::sending::{Outgoing, Sent};
-use super::{Routed, hopped, own_copy, unavailable};
+use super::{Routed, engine_unavailable, hopped, own_copy, unavailable};
 use crate::cluster::{
     Action, Attempt, Cluster, Finding, FoundRecord, REPLICAS_MAX, ReplicaNumber, ReplicaRef,
     StoredRecord,
@@ -183,20 +183,16 @@ impl Forwarding<'_> {
         let cluster = moves.replicas.cluster();
         Ok(match action {
             Action::Serve => RouteStep::Serve,
-            Action::Hop(to) => match self.outgoing.send(cluster, to, body, false).await? {
-                Sent::Answered(response) => {
+            Action::Hop(to) => match self.outgoing.attempt(cluster, to, body).await? {
+                Ok(response) => {
                     self.known.set_owner(self.id, to);
                     RouteStep::Answered(response)
                 }
-                Sent::NotOwner => {
-                    self.known.forget_owner(self.id);
-                    search.attempt = Some((to, Attempt::NotOwner));
-                    RouteStep::Again
-                }
-                Sent::Unreachable(why) => {
-                    log::debug!(session:% = self.id, why; "could not forward a request");
-                    let verdict = cluster.is_gone(to).await;
-                    search.attempt = Some((to, Attempt::Unreachable(verdict)));
+                Err(attempt) => {
+                    if attempt == Attempt::NotOwner {
+                        self.known.forget_owner(self.id);
+                    }
+                    search.attempt = Some((to, attempt));
                     RouteStep::Again
                 }
             },
@@ -281,13 +277,13 @@ impl Forwarding<'_> {
         };
         self.known.forget_owner(self.id);
         let claimed = moves.claim(self.id, &stored).await;
-        claimed.map_err(|_| unavailable("the engine of the cluster is unavailable"))
+        claimed.map_err(|_| engine_unavailable())
     }
 
     /// Claims this replica's own copy again. Returns false if the session was taken over.
     async fn confirm(&self, moves: &Moves<'_>) -> Result<bool, RequestFailure> {
         let confirmed = moves.confirm(self.id).await;
-        confirmed.map_err(|_| unavailable("the engine of the cluster is unavailable"))
+        confirmed.map_err(|_| engine_unavailable())
     }
 }
 

@@ -70,14 +70,20 @@ pub(super) fn route<'a>(
     forward(outgoing, payload, known, id)
 }
 
-/// Returns how to route a request of HTTP+SSE; `None` if its channel or session is here, or there is
-/// no cluster.
-pub(super) fn route_channel<'a>(
-    outgoing: Outgoing<'a>,
-    payload: &'a mut web::Payload,
+/// Routes a request of HTTP+SSE, which is served here if its channel or session is, or if there is no
+/// cluster.
+pub(super) async fn route_channel(
+    outgoing: Outgoing<'_>,
+    payload: &mut web::Payload,
     id: Option<SessionId>,
-) -> Option<LocalBoxFuture<'a, Routed>> {
-    forward(outgoing, payload, outgoing.known()?, id?)
+) -> Routed {
+    let (Some(known), Some(id)) = (outgoing.known(), id) else {
+        return Ok(None);
+    };
+    match forward(outgoing, payload, known, id) {
+        Some(routing) => routing.await,
+        None => Ok(None),
+    }
 }
 
 fn forward<'a>(
@@ -116,6 +122,10 @@ pub(super) fn route_sealed<'a>(
     };
     let body = sessionless.request.frame.as_bytes().clone();
     Some(forwarding.run(body).boxed_local())
+}
+
+fn engine_unavailable() -> RequestFailure {
+    unavailable("the engine of the cluster is unavailable")
 }
 
 fn unavailable(why: &str) -> RequestFailure {

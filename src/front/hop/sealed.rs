@@ -5,8 +5,8 @@ use bytes::Bytes;
 
 use super::headers;
 use super::known::{KnownSessions, Patience};
-use super::sending::{Outgoing, Sent};
-use super::{Routed, hopped, unavailable};
+use super::sending::Outgoing;
+use super::{Routed, engine_unavailable, hopped};
 use crate::cluster::{
     Action, Attempt, Birthplace, Cluster, Finding, FoundRecord, OwnCopy, ReplicaNumber, ReplicaRef,
 };
@@ -33,13 +33,9 @@ impl SealedForwarding<'_> {
         loop {
             let finding = self.finding(cluster, attempt);
             match finding.action(|number| cluster.member(number)) {
-                Action::Hop(to) => match self.outgoing.send(cluster, to, &body, false).await? {
-                    Sent::Answered(response) => return Ok(Some(response)),
-                    Sent::NotOwner => attempt = Some((to, Attempt::NotOwner)),
-                    Sent::Unreachable(why) => {
-                        log::debug!(replica:% = to, why; "could not forward a request");
-                        attempt = Some((to, Attempt::Unreachable(cluster.is_gone(to).await)));
-                    }
+                Action::Hop(to) => match self.outgoing.attempt(cluster, to, &body).await? {
+                    Ok(response) => return Ok(Some(response)),
+                    Err(failed) => attempt = Some((to, failed)),
                 },
                 Action::Probe(to) => {
                     attempt = Some((to, Attempt::Probed(cluster.is_gone(to).await)));
@@ -47,7 +43,7 @@ impl SealedForwarding<'_> {
                 // It left, or it has joined since the last beat.
                 Action::ReadRecord if attempt.is_none() => {
                     if !cluster.beats_now().await {
-                        return Err(unavailable("the engine of the cluster is unavailable"));
+                        return Err(engine_unavailable());
                     }
                     if cluster.member(self.number).is_none() {
                         return Ok(None);
@@ -57,15 +53,13 @@ impl SealedForwarding<'_> {
                     attempt = None;
                     patience.wait().await?;
                 }
-                Action::Unavailable => {
-                    return Err(unavailable("the engine of the cluster is unavailable"));
-                }
+                Action::Unavailable => return Err(engine_unavailable()),
                 _ => return Ok(None),
             }
         }
     }
 
-    /// What this replica knows. Only sessions have records, and move.
+    /// Describes the owner of a call or task, which has no record and never moves.
     fn finding(&self, cluster: &Cluster, attempt: Option<(ReplicaRef, Attempt)>) -> Finding {
         Finding {
             me: cluster.me(),

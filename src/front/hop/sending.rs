@@ -12,7 +12,7 @@ use super::headers::{self, Origin};
 use super::interrupted::{self, Message};
 use super::known::KnownSessions;
 use crate::calls::replica_lost;
-use crate::cluster::{Cluster, ReplicaRef};
+use crate::cluster::{Attempt, Cluster, ReplicaRef};
 use crate::front::http::client_address::client_address;
 use crate::front::http::handler::peer;
 use crate::front::http::tcp_server::CertifiedClient;
@@ -50,9 +50,31 @@ impl<'a> Outgoing<'a> {
         }
     }
 
-    /// What this replica knows of others; `None` for a single gateway.
+    /// Caches about the sessions of other replicas; `None` for a single gateway.
     pub(super) fn known(&self) -> Option<&'a KnownSessions> {
         self.front.known_sessions.as_deref()
+    }
+
+    /// Tries a replica that can own the session, call or task. Returns its answer, or how the attempt
+    /// ended.
+    ///
+    /// # Errors
+    ///
+    /// Fails like [`Self::send`].
+    pub(super) async fn attempt(
+        &self,
+        cluster: &Cluster,
+        to: ReplicaRef,
+        body: &Bytes,
+    ) -> Result<Result<HttpResponse, Attempt>, RequestFailure> {
+        Ok(match self.send(cluster, to, body, false).await? {
+            Sent::Answered(response) => Ok(response),
+            Sent::NotOwner => Err(Attempt::NotOwner),
+            Sent::Unreachable(why) => {
+                log::debug!(replica:% = to, why; "could not forward a request");
+                Err(Attempt::Unreachable(cluster.is_gone(to).await))
+            }
+        })
     }
 
     /// Sends the request to another replica.
@@ -136,7 +158,7 @@ fn broken(body: &Bytes, why: String) -> Result<Sent, RequestFailure> {
     }
 }
 
-/// Returns what the other replica cannot see itself.
+/// Returns facts about the client that the other replica cannot see.
 fn origin(request: &HttpRequest, settings: &FrontSettings) -> Origin {
     let certified = request.conn_data::<CertifiedClient>();
     Origin {

@@ -84,9 +84,7 @@ async fn open(
     let last_event_id = header_text(request, &LAST_EVENT_ID).and_then(SseEventId::parse);
     let last_channel = last_event_id.map(|last| last.channel);
     let outgoing = Outgoing::new(request, front, &settings);
-    if let Some(routing) = hop::route_channel(outgoing, payload, last_channel)
-        && let Some(answer) = routing.await?
-    {
+    if let Some(answer) = hop::route_channel(outgoing, payload, last_channel).await? {
         return Ok(answer);
     }
     let identity = authenticate(request, front, &settings)?.await?;
@@ -225,9 +223,7 @@ async fn receive(
     let settings = front.settings.load_full();
     let id = session_id(request);
     let outgoing = Outgoing::new(request, front, &settings);
-    if let Some(routing) = hop::route_channel(outgoing, &mut payload, id)
-        && let Some(answer) = routing.await?
-    {
+    if let Some(answer) = hop::route_channel(outgoing, &mut payload, id).await? {
         return Ok(answer);
     }
     let identity = authenticate(request, front, &settings)?.await?;
