@@ -20,7 +20,7 @@ impl Cipher {
         Self(LessSafeKey::new(key.expect("32 bytes")))
     }
 
-    /// Seals a value under a random nonce. `context` says what the value is, so that no value can
+    /// Seals a value under a random nonce. `context` names the kind of value, so that no value can
     /// take the place of another.
     ///
     /// # Errors

@@ -257,7 +257,7 @@ impl Cluster {
     pub async fn beats_now(&self) -> bool {
         let mut beats = self.0.pulse.beats.subscribe();
         let beat = async {
-            // The first one can be a beat on its way, which read the members before.
+            // A beat that has begun finishes first, and can have read the members before this call.
             for _ in 0..2 {
                 self.0.wake.notify_one();
                 // The sender lives in `self`.

@@ -12,8 +12,8 @@ use super::ids::{IdKeys, ReplicaNumber, ReplicaRef};
 pub trait Mint: fmt::Debug + Send + Sync {
     fn mint(&self) -> Uuid;
 
-    /// Returns whether this gateway minted an id, in this or an earlier process. There is no other
-    /// one without a cluster.
+    /// Returns whether this gateway minted an id, in this or an earlier process. Without a cluster
+    /// it minted all.
     fn is_own(&self, _id: Uuid) -> bool {
         true
     }

@@ -85,8 +85,8 @@ pub(super) struct Replica {
     /// Asks for a beat now.
     pub(super) wake: Notify,
     runtime: Handle,
-    /// The open questions whether a replica is gone, and those whose answer was that it is, so that
-    /// a thousand sessions of one cost one question.
+    /// The open questions whether a replica is gone, and the questions that were answered with yes, so
+    /// that a thousand sessions of one replica cost one question.
     questions: Mutex<HashMap<ReplicaRef, Shared<BoxFuture<'static, Verdict>>>>,
 }
 

@@ -110,7 +110,7 @@ def questions_without_sessions(machine):
 
 
 def states_that_any_replica_finishes(machine):
-    """A call that waits for a visit of a page goes on anywhere, once, and not without the engine."""
+    """A call that waits for a visit of a page continues at any replica, once, and not without the engine."""
     ports = [replica.port for replica in machine.replicas]
     client = Sessionless({"elicitation": {"url": {}}})
     accept = {"action": "accept"}
@@ -221,7 +221,7 @@ def channels_of_http_sse(machine):
 
 
 def owners_of_states_and_channels_are_lost(machine):
-    """A parked call ends with its replica and is never run again; a channel's session goes on."""
+    """A parked call ends with its replica and is never run again; a channel's session continues."""
     lost, one, two = machine.replicas
     client = Sessionless({"elicitation": {"form": {}}})
     arguments = {"token": "parked"}

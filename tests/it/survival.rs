@@ -391,7 +391,7 @@ async fn a_directory_that_is_removed_is_made_again_with_what_it_held() {
         assert!(Instant::now() < deadline, "{}", gateway.log());
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
-    // Its socket follows the state.
+    // The control socket returns after the state.
     until("an answer to status", || async {
         run(&gateway, &["status"]).await.ok()
     })

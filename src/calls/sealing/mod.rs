@@ -219,8 +219,8 @@ impl Sealing {
         is_local.then(|| cluster.me().number.0)
     }
 
-    /// Returns the replica that a returned state, a task id or the URI of a kept result names, if
-    /// that is another one. The other properties of the request are not checked.
+    /// Returns the other replica that a returned state, a task id or the URI of a kept result names;
+    /// `None` if it names this one or none. The other properties of the request are not checked.
     pub(crate) fn elsewhere(
         &self,
         request: &Request,
@@ -234,7 +234,7 @@ impl Sealing {
                 let sealer = &self.keys.states().sealer;
                 match sealer.continuation(&state, &request.method).ok()? {
                     Continuation::Owned { handle, .. } => handle,
-                    // Any replica can go on.
+                    // Any replica can continue the call.
                     Continuation::Pass { .. } | Continuation::Reissue { .. } => return None,
                 }
             }

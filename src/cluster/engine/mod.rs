@@ -53,7 +53,7 @@ pub(super) enum RecordAct {
     /// Writes or removes a field of the owner's record.
     Field { name: String, value: Option<Bytes> },
     /// Takes the record from `expected`. Its term becomes one more than the stored term and the
-    /// given one, and its lifetime begins again.
+    /// given one, and its lifetime starts again.
     Claim { expected: Option<ReplicaRef> },
     /// Removes the owner, so that any replica can claim the record.
     Release,
@@ -117,7 +117,7 @@ impl MemberRecord {
 pub(super) struct Members {
     /// The replicas that joined and did not leave.
     pub(super) joined: Vec<MemberRecord>,
-    /// Those whose beat has not expired.
+    /// The replicas whose beat has not expired.
     pub(super) living: Vec<ReplicaRef>,
     pub(super) epoch: EngineEpoch,
 }

@@ -14,7 +14,7 @@ pub(super) fn lifetime(duration: Duration) -> String {
     millis(duration).max(1).to_string()
 }
 
-/// The members with a life; `lives` are those of all numbers from 1.
+/// Returns the members whose life has not expired. `lives` has one entry for each number from 1.
 pub(super) fn living_of(lives: &[Option<String>]) -> Vec<ReplicaRef> {
     let living = (1..).zip(lives).filter_map(|(number, life)| {
         let (incarnation, _) = life.as_ref()?.split_once(' ')?;

@@ -1,14 +1,14 @@
-//! Scripts in Lua, which the engine runs atomically. The first argument says what to do.
+//! Scripts in Lua, which the engine runs atomically. The first argument names the operation.
 //!
 //! A record is a hash: `t` term, `o` owner (empty after a release), `l` lifetime in milliseconds, `r`
-//! sealed record, and fields whose names begin with `f`. The life of a member is a key that expires,
+//! sealed record, and fields whose names start with `f`. The life of a member is a key that expires,
 //! with the text `INCARNATION INSTANCE`; its description is in the hash of all members.
 
 use std::sync::LazyLock;
 
 use redis::Script;
 
-/// The key is the record. Arguments: what to do, the replica, the term that it knows; then for
+/// The key is the record. Arguments: the operation, the replica, the term that it knows; then for
 /// `open` and `save` the record and its lifetime, for `field` a name and a value if it is not removed, and for
 /// `claim` the expected owner. Answers status, term and owner; the status is 1 for done, 0 for
 /// refused, -1 for missing.
@@ -44,7 +44,7 @@ return {1, h[1], owner}",
     )
 });
 
-/// The keys are the life of the number and the hash of all members. Arguments: what to do,
+/// The keys are the life of the number and the hash of all members. Arguments: the operation,
 /// incarnation, number; then for `take` and `beat` the instance, the lifetime in milliseconds, and
 /// the description. Answers 1 for done, 0 for refused, -1 if the life of a beat has expired.
 pub(super) static MEMBER: LazyLock<Script> = LazyLock::new(|| {
