@@ -1,6 +1,7 @@
 //! A machine that fails in single ways: a file system that hangs, a directory that is emptied, few
 //! descriptors, a clock that jumps. `tests/peers/chaos` has all of them under load.
 
+use std::cell::RefCell;
 use std::fs;
 use std::os::unix::fs::FileTypeExt as _;
 use std::process::Command;
@@ -194,11 +195,15 @@ async fn clients_that_hold_their_share_of_descriptors_stop_nothing() {
     assert_eq!(text_of(&client.call("py__echo", json!({})).await), "py {}");
     drop(idle);
     // Connections in the middle of a request do not: the gateway refuses new ones with a reason.
-    let mut busy = Vec::new();
+    let busy = RefCell::new(Vec::new());
     for _ in 0..220 {
-        busy.push(half_a_request(&gateway).await);
+        let half = half_a_request(&gateway).await;
+        busy.borrow_mut().push(half);
     }
     let refused = until("a refusal", || async {
+        // A connection whose first bytes were not read yet has made room like one without a request.
+        let half = half_a_request(&gateway).await;
+        busy.borrow_mut().push(half);
         let ping = Http::post(gateway.address, "{}").try_send().await?;
         (ping.status == 503).then_some(ping)
     })
